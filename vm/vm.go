@@ -90,8 +90,8 @@ type Facts struct {
 	Cmdline   string   `json:"cmdline"`
 	Argv      []string `json:"argv"` // the whole QEMU command
 
-	Boot    time.Duration `json:"boot_ns"`    // exec of QEMU until SSH is up
-	Retries int           `json:"retries"`    // boots that were given up and repeated before this one
+	Boot    time.Duration `json:"boot_ns"` // exec of QEMU until SSH is up
+	Retries int           `json:"retries"` // boots that were given up and repeated before this one
 }
 
 // EventKind classes an Event.
