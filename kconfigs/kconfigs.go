@@ -1,0 +1,88 @@
+// Package kconfigs holds the kernel configuration fragments that kbisect merges
+// over tinyconfig: base.config, and one file a feature. Each line that matters
+// says why; base.config explains the notation (package internal/kconfig reads it).
+//
+//	for _, name := range kconfigs.Default() {
+//		text, err := kconfigs.Get(name)
+//		...
+//	}
+package kconfigs
+
+import (
+	"embed"
+	"fmt"
+	"sort"
+	"strings"
+)
+
+// Base is the fragment that every kernel needs; Own is the one that is merged
+// over a .config of the user's, and over nothing else.
+const (
+	Base = "base"
+	Own  = "own"
+)
+
+const ext = ".config"
+
+//go:embed *.config
+var files embed.FS
+
+// List returns the names of all fragments, sorted: "base", "dummy", ...
+func List() []string {
+	entries, err := files.ReadDir(".")
+	if err != nil {
+		panic("kconfigs: embedded folder: " + err.Error()) // it is part of the program
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ext))
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Default returns the fragments of the one configuration that all cases share,
+// in merge order: base first, then every feature. A shared configuration means
+// one build tree, so that the second case builds incrementally.
+func Default() []string {
+	names := []string{Base}
+	for _, n := range List() {
+		if n != Base && n != Own {
+			names = append(names, n)
+		}
+	}
+	return names
+}
+
+// Get returns the text of the fragment name ("base", without ".config").
+func Get(name string) ([]byte, error) {
+	data, err := files.ReadFile(name + ext)
+	if err != nil {
+		return nil, fmt.Errorf("kconfig fragment %q: unknown; there are %s", name, strings.Join(List(), ", "))
+	}
+	return data, nil
+}
+
+// FileName is the name under which messages show the fragment.
+func FileName(name string) string { return "kconfigs/" + name + ext }
+
+// Summary returns what the fragment is for: the first sentence of its heading.
+func Summary(name string) (string, error) {
+	data, err := Get(name)
+	if err != nil {
+		return "", err
+	}
+	var head []string
+	for _, line := range strings.Split(string(data), "\n") {
+		text, ok := strings.CutPrefix(line, "#")
+		if !ok || strings.TrimSpace(text) == "" {
+			break
+		}
+		head = append(head, strings.TrimSpace(text))
+	}
+	text := strings.TrimPrefix(strings.Join(head, " "), name+ext+": ")
+	if i := strings.Index(text, ". "); i >= 0 {
+		text = text[:i]
+	}
+	return strings.TrimSuffix(text, "."), nil
+}
