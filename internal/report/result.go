@@ -1,0 +1,376 @@
+// Package report holds the result of a run as it is stored and handed out
+// (schema "kbisect.result/1"), and renders it for people and programs.
+//
+//	r := report.Result{Mode: report.ModeCase, Comparisons: cs, ...}
+//	r.Verdict = report.Overall(r.Comparisons)
+//	err := report.Text(os.Stdout, r)  // or report.JSON(os.Stdout, r)
+//
+// Keys of the JSON form are never renamed and never change their meaning; new
+// ones may be added. Numbers are in the unit named beside them, never scaled. A
+// number that is not known or not finite is null; a list is never null.
+package report
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kbisect/kbisect/guest/proto"
+	"github.com/kbisect/kbisect/internal/stats"
+)
+
+// Schema is the version of the JSON form.
+const Schema = "kbisect.result/1"
+
+// Mode is what kind of question was asked.
+type Mode string
+
+// Modes.
+const (
+	ModeCase   Mode = "case"   // cases of the catalog, with v without
+	ModeRange  Mode = "range"  // a range of commits, bisected
+	ModeSeries Mode = "series" // a patch series
+)
+
+// Verdict is an answer. For a comparison it speaks of the kernel with the patch
+// against the one without.
+type Verdict string
+
+// Verdicts of a comparison.
+const (
+	Faster       Verdict = "faster"        // better with the patch, whichever way the metric improves
+	Slower       Verdict = "slower"        // worse with the patch
+	NoDifference Verdict = "no difference" // measured, and within what was to be told apart
+	NoOp         Verdict = "no-op"         // both build to the same image: nothing to measure
+	Untestable   Verdict = "untestable"    // a side could not run the workload; Reason says why
+	Inconclusive Verdict = "inconclusive"  // the budget ended before it could be told
+)
+
+// Verdicts of a whole run besides those: Mixed for cases that differ, the rest
+// for a bisection.
+const (
+	Mixed     Verdict = "mixed"
+	Found     Verdict = "found"
+	EndsAlike Verdict = "ends do not differ"
+)
+
+// Num is a number that may be unknown: NaN and the infinities are null in JSON,
+// and null is NaN.
+type Num float64
+
+// MarshalJSON writes null for what JSON has no number for.
+func (n Num) MarshalJSON() ([]byte, error) {
+	if !n.Known() {
+		return []byte("null"), nil
+	}
+	return json.Marshal(float64(n))
+}
+
+// UnmarshalJSON reads null as NaN.
+func (n *Num) UnmarshalJSON(b []byte) error {
+	var f *float64
+	if err := json.Unmarshal(b, &f); err != nil {
+		return err
+	}
+	if *n = Unknown(); f != nil {
+		*n = Num(*f)
+	}
+	return nil
+}
+
+// Known reports whether it is a finite number.
+func (n Num) Known() bool { return !math.IsNaN(float64(n)) && !math.IsInf(float64(n), 0) }
+
+// Unknown is the number that is null in JSON.
+func Unknown() Num { return Num(math.NaN()) }
+
+// Result is everything a run found out.
+type Result struct {
+	Schema      string       `json:"schema"` // set by JSON and WriteFile
+	ID          string       `json:"id"`     // of the run, as in `kbisect show ID`
+	Mode        Mode         `json:"mode"`
+	Created     time.Time    `json:"created"`
+	Version     string       `json:"version"` // of kbisect
+	Verdict     Verdict      `json:"verdict"`
+	Culprit     *Culprit     `json:"culprit"`      // null unless a bisection found it
+	CredibleSet []Suspect    `json:"credible_set"` // what may be the culprit, most likely first
+	Ends        *Ends        `json:"ends"`         // null in mode "case"
+	Steps       []Step       `json:"steps"`
+	Comparisons []Comparison `json:"comparisons"`
+	Environment Environment  `json:"environment"`
+	Costs       Costs        `json:"costs"`
+	Warnings    []string     `json:"warnings"` // what makes the result weaker than it looks
+	RunDir      string       `json:"run_dir"`  // console logs, .config, argv, records
+}
+
+// Culprit is the commit or patch that a bisection blames.
+type Culprit struct {
+	Revision   string  `json:"revision"`
+	Subject    string  `json:"subject"`
+	Kind       string  `json:"kind"`       // "commit", "patch"
+	Confidence float64 `json:"confidence"` // posterior probability
+}
+
+// Suspect is one member of the credible set.
+type Suspect struct {
+	Revision    string  `json:"revision"`
+	Subject     string  `json:"subject"`
+	Probability float64 `json:"probability"`
+}
+
+// Ends are the two kernels that a bisection began with.
+type Ends struct {
+	Good End `json:"good"`
+	Bad  End `json:"bad"`
+}
+
+// End is one of them.
+type End struct {
+	Revision string `json:"revision"`
+	N        int    `json:"n"`
+	Above    int    `json:"above"` // runs beyond the threshold
+}
+
+// Step is one kernel that a bisection probed.
+type Step struct {
+	Revision string  `json:"revision"`
+	Identity string  `json:"identity"`
+	N        int     `json:"n"`
+	Above    int     `json:"above"`
+	Status   string  `json:"status"` // "good", "bad", "untestable", "unknown"
+	Seconds  float64 `json:"seconds"`
+}
+
+// Comparison is one metric of one case, with the patch against without.
+type Comparison struct {
+	Case      string       `json:"case"`
+	Title     string       `json:"title"`
+	Kernel    string       `json:"kernel"`   // release, "6.1.192"
+	Workload  string       `json:"workload"` // with its parameters
+	Metric    string       `json:"metric"`   // "flush", "delete.p99"
+	Unit      proto.Unit   `json:"unit"`
+	Better    proto.Better `json:"better"`
+	Threshold string       `json:"threshold"` // "flush>500ms", "" if there is none
+
+	With    Side `json:"with"`
+	Without Side `json:"without"`
+
+	// Ratio is how many times better it is with the patch: above 1 is an
+	// improvement, whichever way the metric improves.
+	Ratio           Num    `json:"ratio"`
+	RatioBound      string `json:"ratio_bound"` // ">=" or "<=" when runs were cut off at a limit
+	RatioCI         [2]Num `json:"ratio_ci"`
+	RatioConfidence Num    `json:"ratio_confidence"` // of the interval, 0.95
+
+	P     Num    `json:"p"`    // of the rank test, two-sided
+	Gate  string `json:"gate"` // the rule that ended the measuring
+	Error Num    `json:"error_probability"`
+
+	Verdict  Verdict   `json:"verdict"`
+	Reason   string    `json:"reason"`   // why it is untestable, inconclusive, ...
+	Reported *Reported `json:"reported"` // null if the case has no report
+	Warnings []string  `json:"warnings"`
+}
+
+// Side is what was measured of one kernel. With N = 0 all numbers are unknown.
+type Side struct {
+	Revision string `json:"revision"` // in words: "6.1.192 minus 6.1.patch"
+	Identity string `json:"identity"` // hash of the built image
+	N        int    `json:"n"`        // runs, each on a fresh boot
+	Median   Num    `json:"median"`
+	P99      Num    `json:"p99"` // of the runs; the maximum below 100 of them
+	Min      Num    `json:"min"`
+	Max      Num    `json:"max"`
+	CI       [2]Num `json:"ci"`       // of the median
+	CILevel  Num    `json:"ci_level"` // its confidence
+	Above    int    `json:"above"`    // runs beyond the threshold
+	Censored int    `json:"censored"` // runs cut off at their limit: the truth is larger
+	// MedianCensored is true when the median itself is such a run.
+	MedianCensored bool `json:"median_censored"`
+}
+
+// SideOf makes a Side of a summary; above is the number of runs beyond the
+// threshold.
+func SideOf(s stats.Summary, above int) Side {
+	if s.N == 0 {
+		u := Unknown()
+		return Side{Median: u, P99: u, Min: u, Max: u, CI: [2]Num{u, u}, CILevel: u}
+	}
+	return Side{
+		N: s.N, Median: Num(s.Median.X), P99: Num(s.P99.X), Min: Num(s.Min.X), Max: Num(s.Max.X),
+		CI: [2]Num{Num(s.CI.Lo), Num(s.CI.Hi)}, CILevel: Num(s.CI.Level),
+		Above: above, Censored: s.Censored, MedianCensored: s.Median.Censored,
+	}
+}
+
+// SetStats fills in the sides' numbers, the ratio and p, and adds the warnings.
+// Revisions and identities stay as they are.
+func (c *Comparison) SetStats(s stats.Comparison, aboveWith, aboveWithout int) {
+	keep := func(side *Side, n Side) {
+		n.Revision, n.Identity = side.Revision, side.Identity
+		*side = n
+	}
+	keep(&c.With, SideOf(s.With, aboveWith))
+	keep(&c.Without, SideOf(s.Without, aboveWithout))
+	c.Ratio, c.RatioBound = Num(s.Factor.Point), string(s.Factor.Bound)
+	c.RatioCI = [2]Num{Num(s.Factor.Interval.Lo), Num(s.Factor.Interval.Hi)}
+	c.RatioConfidence, c.P = Num(s.Factor.Interval.Level), Num(s.P)
+	c.Warnings = append(c.Warnings, s.Warnings...)
+}
+
+// Unmeasured sets every number to unknown: for a case that was not run.
+func (c *Comparison) Unmeasured() {
+	c.SetStats(stats.Comparison{}, 0, 0)
+	u := Unknown()
+	c.Ratio, c.RatioCI, c.RatioConfidence, c.P, c.Error = u, [2]Num{u, u}, u, u, u
+}
+
+// Reported is what the report that a case comes from said.
+type Reported struct {
+	Author  string     `json:"author"`
+	Where   string     `json:"where"`  // a commit, a message-id
+	Kernel  string     `json:"kernel"` // "5.9"
+	What    string     `json:"what"`   // "16,384 nexthops on one dummy"
+	With    Num        `json:"with"`
+	Without Num        `json:"without"`
+	Unit    proto.Unit `json:"unit"`
+}
+
+// Environment is what every run of the result had in common.
+type Environment struct {
+	Accel       string `json:"accel"`        // "kvm", "tcg"
+	AccelReason string `json:"accel_reason"` // "there is no /dev/kvm"
+	Machine     string `json:"machine"`
+	Firmware    string `json:"firmware"`
+	QEMU        string `json:"qemu"`
+	CPUs        int    `json:"cpus"`
+	MemoryMiB   int    `json:"memory_mib"`
+	Clocksource string `json:"clocksource"`
+	HZ          int    `json:"hz"`
+	Cmdline     string `json:"cmdline"`
+	Compiler    string `json:"compiler"`
+	Host        Host   `json:"host"`
+}
+
+// Host is the machine that measured.
+type Host struct {
+	CPU          string `json:"cpu"`
+	CPUs         int    `json:"cpus"`
+	MemoryMiB    int    `json:"memory_mib"`
+	Kernel       string `json:"kernel"`
+	Distribution string `json:"distribution"`
+}
+
+// Costs says what the result took.
+type Costs struct {
+	Builds       int     `json:"builds"`        // compiled
+	BuildsCached int     `json:"builds_cached"` // found in the cache
+	BuildSeconds float64 `json:"build_seconds"`
+	Runs         int     `json:"runs"` // boots that gave an outcome
+	RunSeconds   float64 `json:"run_seconds"`
+	Retries      int     `json:"retries"` // boots given up and repeated
+	Seconds      float64 `json:"seconds"` // in all
+}
+
+// Overall is the verdict of a run of cases: theirs if they agree.
+func Overall(cs []Comparison) Verdict {
+	if len(cs) == 0 {
+		return Untestable
+	}
+	for _, c := range cs[1:] {
+		if c.Verdict != cs[0].Verdict {
+			return Mixed
+		}
+	}
+	return cs[0].Verdict
+}
+
+// normal returns r with its schema set and no list null.
+func (r Result) normal() Result {
+	r.Schema = Schema
+	r.CredibleSet = full(r.CredibleSet)
+	r.Steps = full(r.Steps)
+	r.Warnings = full(r.Warnings)
+	cs := make([]Comparison, len(r.Comparisons)) // a copy: the caller's stay as they are
+	for i, c := range r.Comparisons {
+		c.Warnings = full(c.Warnings)
+		cs[i] = c
+	}
+	r.Comparisons = cs
+	return r
+}
+
+func full[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+// JSON writes one document, indented, with a newline.
+func JSON(w io.Writer, r Result) error { return encode(w, r.normal()) }
+
+func encode(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false) // thresholds have a ">"
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return fmt.Errorf("write json: %w", err)
+	}
+	return nil
+}
+
+// maxFile bounds a result file that is read back; real ones have some KiB.
+const maxFile = 64 << 20
+
+// Read reads a result and refuses any other schema.
+func Read(r io.Reader) (Result, error) {
+	var res Result
+	if err := json.NewDecoder(io.LimitReader(r, maxFile)).Decode(&res); err != nil {
+		return Result{}, fmt.Errorf("read result: %w", err)
+	}
+	if res.Schema != Schema {
+		return Result{}, fmt.Errorf("read result: schema %q, this program knows %q", res.Schema, Schema)
+	}
+	return res, nil
+}
+
+// ReadFile is Read of a file.
+func ReadFile(path string) (Result, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return Result{}, fmt.Errorf("read result: %w", err)
+	}
+	defer f.Close()
+	res, err := Read(f)
+	if err != nil {
+		return Result{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return res, nil
+}
+
+// WriteFile writes the JSON form to path: whole, on the disk, or not at all.
+func WriteFile(path string, r Result) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(f.Name())
+		}
+	}()
+	if err := errors.Join(f.Chmod(0o644), JSON(f, r), f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write result %s: %w", path, err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("write result: %w", err)
+	}
+	return nil
+}
