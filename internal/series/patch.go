@@ -1,0 +1,261 @@
+// Package series treats patches as data: it reads them, and puts them into or
+// takes them out of a commit, without a work tree.
+//
+//	p, err := series.Read("fix.patch")
+//	pair, err := series.WithWithout(ctx, repo, base, []series.Patch{p})
+//	// pair.With and pair.Without are commits, ready to be built
+//
+// All of it happens on git objects, through an index file of its own: nothing
+// is checked out, and a commit's id depends only on its base and its patch.
+package series
+
+import (
+	"bytes"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"mime/quotedprintable"
+	"net/textproto"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/bluekeyes/go-gitdiff/gitdiff"
+)
+
+// MaxPatch is the largest patch that is read, in bytes.
+const MaxPatch = 16 << 20
+
+// Patch is one patch that was read and checked. It is a value; nothing changes
+// its slices.
+type Patch struct {
+	Name     string   // where it came from, for messages
+	Subject  string   // without "[PATCH ...]"; the file's name when it has none
+	Data     []byte   // what git apply is given
+	Files    []string // every path it touches, old and new, sorted
+	Warnings []string // what had to be repaired to read it
+
+	files []*gitdiff.File
+}
+
+// ParseError says why something is no patch that can be used.
+type ParseError struct {
+	Name string
+	Err  error
+}
+
+func (e *ParseError) Error() string { return fmt.Sprintf("read patch %q: %v", e.Name, e.Err) }
+func (e *ParseError) Unwrap() error { return e.Err }
+
+// Read reads a patch file. Failures to understand it are *ParseError.
+func Read(file string) (Patch, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return Patch{}, fmt.Errorf("read patch: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxPatch+1))
+	if err != nil {
+		return Patch{}, fmt.Errorf("read patch %q: %w", file, err)
+	}
+	return Parse(file, data)
+}
+
+// Parse reads one patch: a diff, with or without the header of a mail or of
+// git format-patch. The error is a *ParseError.
+func Parse(name string, data []byte) (Patch, error) {
+	p := Patch{Name: name}
+	if err := p.parse(data); err != nil {
+		return Patch{}, &ParseError{Name: name, Err: err}
+	}
+	return p, nil
+}
+
+func (p *Patch) parse(data []byte) error {
+	if len(data) > MaxPatch {
+		return fmt.Errorf("larger than %d MiB", MaxPatch>>20)
+	}
+	data, err := decodeMail(p.normalise(data))
+	if err != nil {
+		return err
+	}
+	data = p.normalise(data) // inside the encoding, as mailers that send base64 do
+	if n := len(mailStart.FindAllIndex(data, -1)); n > 1 {
+		return fmt.Errorf("it holds %d patches and one is wanted: split it (git mailsplit -o. FILE)", n)
+	}
+	files, preamble, err := gitdiff.Parse(bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("%w: is it complete, and did no mailer wrap its lines or turn its tabs into spaces?", err)
+	}
+	if len(files) == 0 {
+		return errors.New("it has no diff: a cover letter, or not a patch")
+	}
+	if err := stripPlain(files, len(gitHeader.FindAllIndex(data, -1))); err != nil {
+		return err
+	}
+	p.files, p.Data = files, data
+	if p.Subject = subject(preamble); p.Subject == "" {
+		p.Subject = filepath.Base(p.Name)
+	}
+	return p.listFiles()
+}
+
+// gitHeader is the line git begins the diff of each file with.
+var gitHeader = regexp.MustCompile(`(?m)^diff --git `)
+
+// stripPlain removes the first part of the names of a plain diff (a/ and b/), as
+// git apply -p1 does; gitdiff does so only for git's own diffs. headers is how
+// many of those there are.
+func stripPlain(files []*gitdiff.File, headers int) error {
+	if headers >= len(files) {
+		return nil
+	}
+	if headers > 0 {
+		return errors.New("it mixes git's diffs with plain ones: make it again with git diff")
+	}
+	for _, f := range files {
+		for _, name := range []*string{&f.OldName, &f.NewName} {
+			if *name == "" {
+				continue
+			}
+			first, rest, ok := strings.Cut(*name, "/")
+			if ok && first == "" {
+				return fmt.Errorf("refused path %q: it must lie inside the tree", *name)
+			}
+			if !ok {
+				return fmt.Errorf("the name %q has no folder before it: make it with diff -u a/FILE b/FILE at the top of the tree", *name)
+			}
+			*name = rest
+		}
+	}
+	return nil
+}
+
+// mailStart is the line git format-patch begins a patch with.
+var mailStart = regexp.MustCompile(`(?m)^From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001$`)
+
+// crlfHeader is a line of the diff's own frame that ends in CR: the file went
+// through something that ends lines with CRLF. A patch of a file that has CRLF
+// itself has them in its hunks only.
+var crlfHeader = regexp.MustCompile(`(?m)^(diff --git |--- |\+\+\+ |@@ -|Subject: |From ).*\r$`)
+
+func (p *Patch) normalise(data []byte) []byte {
+	if !crlfHeader.Match(data) {
+		return data
+	}
+	p.Warnings = append(p.Warnings, fmt.Sprintf("%s: its lines end in CRLF; read as if they ended in LF", p.Name))
+	return bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+}
+
+// decodeMail undoes the transfer encoding of a mail whose body is encoded.
+func decodeMail(data []byte) ([]byte, error) {
+	head, body, ok := bytes.Cut(data, []byte("\n\n"))
+	if !ok {
+		return data, nil
+	}
+	var r io.Reader
+	switch encoding := mailHeader(string(head), "Content-Transfer-Encoding"); strings.ToLower(encoding) {
+	case "base64":
+		r = base64.NewDecoder(base64.StdEncoding, bytes.NewReader(body))
+	case "quoted-printable":
+		r = quotedprintable.NewReader(bytes.NewReader(body))
+	default:
+		return data, nil
+	}
+	plain, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("decode mail: %w", err)
+	}
+	// The header stays, for its subject, and no longer says that it is encoded.
+	head = transferEncoding.ReplaceAll(head, []byte("X-Was-Encoded:"))
+	return slices.Concat(head, []byte("\n\n"), plain), nil
+}
+
+var transferEncoding = regexp.MustCompile(`(?mi)^Content-Transfer-Encoding:`)
+
+// mailHeader returns a header field, unfolded, "" if it is not there.
+func mailHeader(head, name string) string {
+	value, in := "", false
+	for _, line := range strings.Split(head, "\n") {
+		if line == "" {
+			break
+		}
+		if in && (line[0] == ' ' || line[0] == '\t') {
+			value += " " + strings.TrimSpace(line)
+			continue
+		}
+		if in {
+			break
+		}
+		field, v, ok := strings.Cut(line, ":")
+		if in = ok && textproto.CanonicalMIMEHeaderKey(field) == name; in {
+			value = strings.TrimSpace(v)
+		}
+	}
+	return value
+}
+
+// bracket is what git format-patch and mailers put before a subject.
+var bracket = regexp.MustCompile(`(?i)^\s*((re|fwd?)\s*:|\[[^\]]*\])\s*`)
+
+// subject returns the title in what stands before the diff: a mail's subject,
+// the title of `git show`, or nothing.
+func subject(preamble string) string {
+	s := mailHeader(preamble, "Subject")
+	if s == "" {
+		if h, err := gitdiff.ParsePatchHeader(preamble); err == nil && h.SHA != "" {
+			s = h.Title
+		}
+	}
+	if d, err := new(mime.WordDecoder).DecodeHeader(s); err == nil {
+		s = d
+	}
+	for {
+		cut := bracket.ReplaceAllString(s, "")
+		if cut == s {
+			break
+		}
+		s = cut
+	}
+	return strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
+}
+
+// listFiles fills Files and refuses paths that are none of a kernel tree's.
+func (p *Patch) listFiles() error {
+	for _, f := range p.files {
+		for _, name := range []string{f.OldName, f.NewName} {
+			if name == "" {
+				continue
+			}
+			if err := checkPath(name); err != nil {
+				return err
+			}
+			p.Files = append(p.Files, name)
+		}
+		const gitlink = 0o160000
+		if f.OldMode&0o170000 == gitlink || f.NewMode&0o170000 == gitlink {
+			return fmt.Errorf("%q is a submodule", f.NewName)
+		}
+	}
+	slices.Sort(p.Files)
+	p.Files = slices.Compact(p.Files)
+	return nil
+}
+
+// checkPath refuses a path that leaves the tree or reaches into a .git folder.
+// git apply refuses them as well; here the error comes before anything runs.
+func checkPath(name string) error {
+	bad := path.IsAbs(name) || strings.ContainsAny(name, "\x00\n")
+	for _, part := range strings.Split(name, "/") {
+		bad = bad || part == "" || part == "." || part == ".." || strings.EqualFold(part, ".git")
+	}
+	if bad {
+		return fmt.Errorf("refused path %q: it must lie inside the tree", name)
+	}
+	return nil
+}
