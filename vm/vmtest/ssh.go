@@ -80,33 +80,41 @@ func (s *SSHServer) session(ch ssh.Channel, reqs <-chan *ssh.Request) {
 	defer work.Wait()
 	defer x.signal(syscall.SIGKILL)
 	for req := range reqs {
-		ok := true
-		var m struct{ A, B string }
-		switch req.Type {
-		case "env":
-			_ = ssh.Unmarshal(req.Payload, &m)
-			x.env = append(x.env, m.A+"="+m.B)
-		case "pty-req":
-			x.pty = true
-		case "window-change":
-			fmt.Fprintln(ch, "resized")
-		case "signal":
-			x.signal(syscall.SIGKILL)
-		case "shell":
-			work.Go(func() { s.run("echo shell; exec sh", x) })
-		case "exec":
-			var m struct{ Line string }
-			_ = ssh.Unmarshal(req.Payload, &m)
-			work.Go(func() { s.run(m.Line, x) })
-		case "subsystem":
-			work.Go(func() { serveSFTP(ch) })
-		default:
-			ok = false
-		}
+		start, ok := s.request(x, req)
+		// The answer goes first: a command may close the channel at once.
 		if req.WantReply {
 			_ = req.Reply(ok, nil)
 		}
+		if start != nil {
+			work.Go(start)
+		}
 	}
+}
+
+// request handles one request; start runs after its answer.
+func (s *SSHServer) request(x *sshCommand, req *ssh.Request) (start func(), ok bool) {
+	var text struct{ Text string }
+	switch req.Type {
+	case "env":
+		var m struct{ Name, Value string }
+		_ = ssh.Unmarshal(req.Payload, &m)
+		x.env = append(x.env, m.Name+"="+m.Value)
+	case "pty-req":
+	case "window-change":
+		fmt.Fprintln(x.ch, "resized")
+	case "signal":
+		x.signal(syscall.SIGKILL)
+	case "shell":
+		start = func() { s.run("echo shell; exec sh", x) }
+	case "exec":
+		_ = ssh.Unmarshal(req.Payload, &text)
+		start = func() { s.run(text.Text, x) }
+	case "subsystem":
+		start = func() { serveSFTP(x.ch) }
+	default:
+		return nil, false
+	}
+	return start, true
 }
 
 func serveSFTP(ch ssh.Channel) {
@@ -120,7 +128,6 @@ func serveSFTP(ch ssh.Channel) {
 type sshCommand struct {
 	ch  ssh.Channel
 	env []string
-	pty bool
 
 	mu  sync.Mutex
 	cmd *exec.Cmd
