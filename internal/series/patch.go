@@ -127,7 +127,7 @@ func stripPlain(files []*gitdiff.File, headers int) error {
 			if ok && first == "" {
 				return fmt.Errorf("refused path %q: it must lie inside the tree", *name)
 			}
-			if !ok {
+			if !ok || rest == "" {
 				return fmt.Errorf("the name %q has no folder before it: make it with diff -u a/FILE b/FILE at the top of the tree", *name)
 			}
 			*name = rest
@@ -155,7 +155,7 @@ func (p *Patch) normalise(data []byte) []byte {
 // decodeMail undoes the transfer encoding of a mail whose body is encoded.
 func decodeMail(data []byte) ([]byte, error) {
 	head, body, ok := bytes.Cut(data, []byte("\n\n"))
-	if !ok {
+	if !ok || len(head) > 64<<10 { // no mail has such a header
 		return data, nil
 	}
 	var r io.Reader
@@ -206,6 +206,8 @@ var bracket = regexp.MustCompile(`(?i)^\s*((re|fwd?)\s*:|\[[^\]]*\])\s*`)
 // subject returns the title in what stands before the diff: a mail's subject,
 // the title of `git show`, or nothing.
 func subject(preamble string) string {
+	// A bound, because what follows looks at it again for every bracket it takes off.
+	preamble = preamble[:min(len(preamble), 16<<10)]
 	s := mailHeader(preamble, "Subject")
 	if s == "" {
 		if h, err := gitdiff.ParsePatchHeader(preamble); err == nil && h.SHA != "" {
@@ -216,11 +218,11 @@ func subject(preamble string) string {
 		s = d
 	}
 	for {
-		cut := bracket.ReplaceAllString(s, "")
-		if cut == s {
+		at := bracket.FindStringIndex(s)
+		if at == nil {
 			break
 		}
-		s = cut
+		s = s[at[1]:]
 	}
 	return strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
 }
@@ -228,6 +230,9 @@ func subject(preamble string) string {
 // listFiles fills Files and refuses paths that are none of a kernel tree's.
 func (p *Patch) listFiles() error {
 	for _, f := range p.files {
+		if f.OldName == "" && f.NewName == "" {
+			return errors.New("it changes a file that it does not name")
+		}
 		for _, name := range []string{f.OldName, f.NewName} {
 			if name == "" {
 				continue
