@@ -1,0 +1,9 @@
+package workload
+
+// All returns every workload, by name.
+func All() []Workload {
+	return []Workload{
+		netdevDelete{},
+		nexthopDelete{},
+	}
+}
