@@ -142,6 +142,17 @@ func (c *Config) For(v Version) *Config {
 	return &Config{Name: c.Name, Version: c.Version, Dups: c.Dups, Symbols: sorted(at)}
 }
 
+// Without returns the symbols that other does not mention.
+func (c *Config) Without(other *Config) *Config {
+	out := &Config{Name: c.Name, Version: c.Version, Dups: c.Dups}
+	for _, s := range c.Symbols {
+		if other.find(s.Name) == nil {
+			out.Symbols = append(out.Symbols, s)
+		}
+	}
+	return out
+}
+
 // WriteTo writes the configuration as the kernel reads it, sorted, without
 // comments.
 func (c *Config) WriteTo(w io.Writer) (int64, error) {
