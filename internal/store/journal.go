@@ -220,8 +220,8 @@ func (j *Journal) Outcome(ctx context.Context, o Outcome) error {
 		return fmt.Errorf("encode host load: %w", err)
 	}
 	return j.append(ctx, "append outcome", "outcomes",
-		"casename, side, revision, kernel, status, reason, vals, started, boot, push, work, total, hostload, dir",
-		o.Case, o.Side, o.Revision, o.Kernel, o.Status, o.Reason, string(vals), o.Started.UnixNano(),
+		"casename, side, revision, kernel, status, reason, vals, worklimit, started, boot, push, work, total, hostload, dir",
+		o.Case, o.Side, o.Revision, o.Kernel, o.Status, o.Reason, string(vals), int64(o.Limit), o.Started.UnixNano(),
 		o.Boot.Seconds(), o.Push.Seconds(), o.Work.Seconds(), o.Total.Seconds(), string(load), o.Dir)
 }
 

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/kbisect/kbisect/internal/measure"
 )
 
 // Run is one row of the history.
@@ -44,22 +46,23 @@ type Build struct {
 
 // Outcome is one run of a workload on one kernel.
 type Outcome struct {
-	Run      string             `json:"run"` // filled in by Outcomes
-	Seq      int64              `json:"seq"` // filled in by Outcomes
-	Case     string             `json:"case"`
-	Side     string             `json:"side"` // "with", "without", or "" in a bisection
-	Revision string             `json:"revision"`
-	Kernel   string             `json:"kernel"` // identity
-	Status   string             `json:"status"` // "ok", "untestable", "infra", ...
-	Reason   string             `json:"reason"` // why, when it is not "ok"
-	Values   map[string]float64 `json:"values"` // metric.stat -> value in the metric's unit
-	Started  time.Time          `json:"started"`
-	Boot     time.Duration      `json:"boot_ns"`
-	Push     time.Duration      `json:"push_ns"`
-	Work     time.Duration      `json:"work_ns"`
-	Total    time.Duration      `json:"total_ns"`
-	HostLoad map[string]float64 `json:"host_load"`
-	Dir      string             `json:"dir"` // of this run's artifacts
+	Run      string                   `json:"run"` // filled in by Outcomes
+	Seq      int64                    `json:"seq"` // filled in by Outcomes
+	Case     string                   `json:"case"`
+	Side     string                   `json:"side"` // "with", "without", or "" in a bisection
+	Revision string                   `json:"revision"`
+	Kernel   string                   `json:"kernel"`   // identity
+	Status   string                   `json:"status"`   // "ok", "untestable", "infra", ...
+	Reason   string                   `json:"reason"`   // why, when it is not "ok"
+	Values   map[string]measure.Value `json:"values"`   // metric or metric.stat; the same threshold or another decides from them later
+	Limit    time.Duration            `json:"limit_ns"` // that a timeout ran into
+	Started  time.Time                `json:"started"`
+	Boot     time.Duration            `json:"boot_ns"`
+	Push     time.Duration            `json:"push_ns"`
+	Work     time.Duration            `json:"work_ns"`
+	Total    time.Duration            `json:"total_ns"`
+	HostLoad map[string]float64       `json:"host_load"`
+	Dir      string                   `json:"dir"` // of this run's artifacts
 }
 
 // Event is one entry of the decision journal.
@@ -180,7 +183,7 @@ func (s *Store) Builds(ctx context.Context, id string) ([]Build, error) {
 // Outcomes lists what a run measured, in order.
 func (s *Store) Outcomes(ctx context.Context, id string) ([]Outcome, error) {
 	return query(ctx, s, "list outcomes", scanOutcome,
-		`SELECT run, seq, casename, side, revision, kernel, status, reason, vals, started, boot, push, work, total, hostload, dir
+		`SELECT run, seq, casename, side, revision, kernel, status, reason, vals, worklimit, started, boot, push, work, total, hostload, dir
 		 FROM outcomes WHERE run=? ORDER BY seq`, id)
 }
 
@@ -231,14 +234,14 @@ func (s *Store) scanRun(rows *sql.Rows) (Run, error) {
 func scanOutcome(r *sql.Rows) (Outcome, error) {
 	var o Outcome
 	var vals, load string
-	var started int64
+	var started, limit int64
 	var boot, push, work, total float64
-	err := r.Scan(&o.Run, &o.Seq, &o.Case, &o.Side, &o.Revision, &o.Kernel, &o.Status, &o.Reason, &vals, &started,
+	err := r.Scan(&o.Run, &o.Seq, &o.Case, &o.Side, &o.Revision, &o.Kernel, &o.Status, &o.Reason, &vals, &limit, &started,
 		&boot, &push, &work, &total, &load, &o.Dir)
 	if err != nil {
 		return o, err
 	}
-	o.Started = time.Unix(0, started).UTC()
+	o.Started, o.Limit = time.Unix(0, started).UTC(), time.Duration(limit)
 	o.Boot, o.Push, o.Work, o.Total = seconds(boot), seconds(push), seconds(work), seconds(total)
 	return o, errors.Join(json.Unmarshal([]byte(vals), &o.Values), json.Unmarshal([]byte(load), &o.HostLoad))
 }

@@ -45,6 +45,7 @@ CREATE TABLE outcomes(
 	status   TEXT NOT NULL,
 	reason   TEXT NOT NULL,
 	vals     TEXT NOT NULL,              -- JSON
+	worklimit INTEGER NOT NULL,          -- nanoseconds
 	started  INTEGER NOT NULL,
 	boot     REAL NOT NULL,              -- seconds, as all durations here
 	push     REAL NOT NULL,

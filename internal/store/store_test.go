@@ -19,6 +19,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"go.uber.org/goleak"
+
+	"github.com/kbisect/kbisect/guest/proto"
+	"github.com/kbisect/kbisect/internal/measure"
 )
 
 // TestMain doubles as the other process of the tests with two of them.
@@ -48,7 +51,7 @@ func child(dir string, stay bool) error {
 	}
 	defer j.Close()
 	for i := range 30 {
-		if err := j.Outcome(ctx, Outcome{Case: "c", Values: map[string]float64{"i": float64(i)}}); err != nil {
+		if err := j.Outcome(ctx, Outcome{Case: "c", Values: map[string]measure.Value{"i": {Number: float64(i)}}}); err != nil {
 			return err
 		}
 	}
@@ -92,7 +95,8 @@ func TestRoundTrip(t *testing.T) {
 	j := start(t, s, "nexthop-delete")
 	b := Build{Key: "k", Identity: "sha", Revision: "v6.1", Seconds: 180.5, Error: ""}
 	o := Outcome{Case: "nexthop-delete", Side: "with", Revision: "v6.1", Kernel: "sha", Status: "ok",
-		Values:  map[string]float64{"flush": 4.0e7, "delete.p99": 1},
+		Values:  map[string]measure.Value{"flush": {Number: 4.0e7, Unit: proto.Nanoseconds, Censored: true}, "delete.p99": {Number: 1}},
+		Limit:   time.Minute,
 		Started: time.Unix(1000, 5).UTC(), Boot: time.Second, Push: 2 * time.Millisecond, Work: 3 * time.Second,
 		Total: 5 * time.Second, HostLoad: map[string]float64{"steal": 0.1}, Dir: j.Path("01")}
 	must(t, j.Build(t.Context(), b))
@@ -482,7 +486,7 @@ func BenchmarkOutcome(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer j.Close()
-	o := Outcome{Case: "c", Values: map[string]float64{"flush": 1, "insert": 2}}
+	o := Outcome{Case: "c", Values: map[string]measure.Value{"flush": {Number: 1}, "insert": {Number: 2}}}
 	for b.Loop() {
 		if err := j.Outcome(b.Context(), o); err != nil {
 			b.Fatal(err)
