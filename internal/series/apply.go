@@ -80,7 +80,7 @@ const reducedContext = 1
 // the commit that results: a child of base, of fixed author and date. It fails
 // with a *PatchError if the patch does not fit with its full context.
 func Apply(ctx context.Context, repo gitx.Repo, base string, p Patch, reverse bool) (string, error) {
-	ix, err := newIndex(ctx, repo, base)
+	ix, err := newIndex(ctx, repo, base, []Patch{p})
 	if err != nil {
 		return "", err
 	}
@@ -118,7 +118,7 @@ func WithWithout(ctx context.Context, repo gitx.Repo, base string, variants []Pa
 	if len(variants) == 0 {
 		return Pair{}, errors.New("no patch given")
 	}
-	ix, err := newIndex(ctx, repo, base)
+	ix, err := newIndex(ctx, repo, base, variants)
 	if err != nil {
 		return Pair{}, err
 	}
@@ -182,17 +182,26 @@ func (ix *index) refuse(ctx context.Context, variants []Patch) error {
 	return e
 }
 
-// index is a private index file that holds the tree of a base commit.
+// index is a pair of private index files of a base commit: a small one, with
+// the files that the patches touch, to try on, and a whole one, made when it is
+// known what to do. Reading and writing 80,000 entries for every attempt would
+// be most of the time.
 type index struct {
 	repo gitx.Repo
 	base string // full id
 	dir  string
 }
 
+// The two index files.
+const (
+	small = "small"
+	whole = "whole"
+)
+
 // scratchName is the folder, in the repository, that private indexes are in.
 const scratchName = "kbisect-index"
 
-func newIndex(ctx context.Context, repo gitx.Repo, base string) (*index, error) {
+func newIndex(ctx context.Context, repo gitx.Repo, base string, patches []Patch) (*index, error) {
 	id, err := repo.ResolveCommit(ctx, base)
 	if err != nil {
 		return nil, err
@@ -207,11 +216,28 @@ func newIndex(ctx context.Context, repo gitx.Repo, base string) (*index, error) 
 		return nil, fmt.Errorf("make index: %w", err)
 	}
 	ix := &index{repo: repo, base: id, dir: dir}
-	if err := ix.git(ctx, nil, nil, "read-tree", id); err != nil {
+	if err := ix.fillSmall(ctx, patches); err != nil {
 		ix.close()
 		return nil, err
 	}
 	return ix, nil
+}
+
+// fillSmall enters the touched files that the base has.
+func (ix *index) fillSmall(ctx context.Context, patches []Patch) error {
+	args := []string{"--literal-pathspecs", "ls-tree", "-z", "--full-tree", ix.base, "--"}
+	for _, p := range patches {
+		args = append(args, p.Files...)
+	}
+	out, err := ix.repo.Output(ctx, args...)
+	if err != nil {
+		return err
+	}
+	// The form of ls-tree is one that update-index reads. A folder where a patch
+	// has a file is no entry.
+	entries := strings.SplitAfter(out, "\x00")
+	entries = slices.DeleteFunc(entries, func(e string) bool { return !strings.HasPrefix(e, "1") })
+	return ix.git(ctx, small, []byte(strings.Join(entries, "")), nil, "update-index", "-z", "--index-info")
 }
 
 // sweep removes what a process that was killed left. A patch takes a second.
@@ -226,9 +252,9 @@ func sweep(parent string) {
 
 func (ix *index) close() { _ = os.RemoveAll(ix.dir) }
 
-// git runs git on the private index.
-func (ix *index) git(ctx context.Context, stdin []byte, out *bytes.Buffer, args ...string) error {
-	c := gitx.Command{Args: args, Env: []string{"GIT_INDEX_FILE=" + filepath.Join(ix.dir, "index")}, Stdin: bytes.NewReader(stdin)}
+// git runs git on one of the private index files.
+func (ix *index) git(ctx context.Context, file string, stdin []byte, out *bytes.Buffer, args ...string) error {
+	c := gitx.Command{Args: args, Env: []string{"GIT_INDEX_FILE=" + filepath.Join(ix.dir, file)}, Stdin: bytes.NewReader(stdin)}
 	if out != nil {
 		c.Stdout = out
 	}
@@ -247,10 +273,10 @@ func applyArgs(reverse bool, lines int) []string {
 	return args
 }
 
-// fits reports whether a patch fits the index. lines is the context that must
+// fits reports whether a patch fits the base. lines is the context that must
 // match, 0 for all of it. Nothing is changed.
 func (ix *index) fits(ctx context.Context, p Patch, reverse bool, lines int) (bool, error) {
-	err := ix.git(ctx, p.Data, nil, append(applyArgs(reverse, lines), "--check", "-")...)
+	err := ix.git(ctx, small, p.Data, nil, append(applyArgs(reverse, lines), "--check", "-")...)
 	var e *gitx.Error
 	if errors.As(err, &e) && e.ExitCode == 1 {
 		return false, nil // 1 is "does not apply"; 128 is a patch git cannot read
@@ -274,11 +300,14 @@ func (ix *index) fits(ctx context.Context, p Patch, reverse bool, lines int) (bo
 
 // commit applies a patch that fits and commits the result.
 func (ix *index) commit(ctx context.Context, p Patch, reverse bool, lines int) (string, error) {
-	if err := ix.git(ctx, p.Data, nil, append(applyArgs(reverse, lines), "-")...); err != nil {
+	if err := ix.git(ctx, whole, nil, nil, "read-tree", ix.base); err != nil {
+		return "", err
+	}
+	if err := ix.git(ctx, whole, p.Data, nil, append(applyArgs(reverse, lines), "-")...); err != nil {
 		return "", err
 	}
 	var out bytes.Buffer
-	if err := ix.git(ctx, nil, &out, "write-tree"); err != nil {
+	if err := ix.git(ctx, whole, nil, &out, "write-tree"); err != nil {
 		return "", err
 	}
 	tree := strings.TrimSpace(out.String())
