@@ -12,6 +12,10 @@ type Failure struct {
 	Console []string // last lines of the console, at most 50
 	Stderr  []string // last lines QEMU itself printed, at most 50
 	Command string   // shell-quoted QEMU command that reproduces the boot
+
+	// PostMortem is where a guest that hung was found: what its kernel said
+	// to sysrq or an NMI, and QEMU about its CPUs.
+	PostMortem []string
 }
 
 // Detail returns the multi-line explanation for a terminal, "" if there is none.
@@ -27,6 +31,7 @@ func (f Failure) Detail() string {
 		}
 	}
 	section("console", f.Console)
+	section("hung at", f.PostMortem)
 	section("qemu", f.Stderr)
 	if f.Command != "" {
 		fmt.Fprintf(&b, "command:\n  %s\n", f.Command)

@@ -63,7 +63,7 @@ type Machine interface {
 
 // Command is one command in the guest.
 type Command struct {
-	Argv   []string // Argv[0] is looked up in the guest's PATH
+	Argv   []string // Argv[0] is looked up in the guest's PATH; empty for a login shell
 	Env    []string // added to the guest's own, "NAME=value"
 	Stdin  io.Reader
 	Stdout io.Writer // nil discards
@@ -110,6 +110,7 @@ const (
 	EventOOM        EventKind = "oom"
 	EventFlood      EventKind = "console-flood" // the console passed its bound; the rest is dropped
 	EventExit       EventKind = "exit"          // QEMU ended
+	EventNoAnswer   EventKind = "no-answer"     // the guest runs but does not answer any more
 )
 
 // Fatal reports whether an event of this kind ends the trust in a run: the

@@ -32,6 +32,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -63,6 +64,9 @@ type Cmd struct {
 	guard  *exec.Cmd
 	pipe   *os.File      // our end of the guard's pipe; closing it kills the group
 	exited chan struct{} // closed when the program is dead and its group was sent SIGKILL
+
+	mu    sync.Mutex
+	ended bool // the guard is about to be reaped
 }
 
 // Command returns a Cmd that runs name with args. When ctx is done the program
@@ -138,10 +142,16 @@ func (c *Cmd) watch(pid int) {
 	_ = c.Kill()
 }
 
-// Kill sends SIGKILL to the whole group. It does not wait: Wait does. It must
-// not be called before Start or after Wait.
+// Kill sends SIGKILL to the whole group. It does not wait: Wait does. It may be
+// called from any goroutine once Start has returned; after the end it returns
+// os.ErrProcessDone.
 func (c *Cmd) Kill() error {
-	// The guard is ours and not yet reaped, so its number cannot be reused.
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	// Until it is reaped, the guard's number cannot be another group's.
+	if c.ended {
+		return os.ErrProcessDone
+	}
 	return syscall.Kill(-c.guard.Process.Pid, syscall.SIGKILL)
 }
 
@@ -163,6 +173,9 @@ func (c *Cmd) Wait() error {
 func (c *Cmd) endGroup() error {
 	pgid := c.guard.Process.Pid
 	_ = c.Kill()
+	c.mu.Lock()
+	c.ended = true
+	c.mu.Unlock()
 	c.pipe.Close()
 	_ = c.guard.Wait() // always "signal: killed"
 	return waitGroupGone(pgid)

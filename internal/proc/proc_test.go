@@ -191,6 +191,9 @@ func TestWaitLeavesNothing(t *testing.T) {
 	if err := c.Wait(); !errors.As(err, &exit) || exit.ExitCode() != 3 {
 		t.Errorf("Wait = %v, want exit status 3", err)
 	}
+	if err := c.Kill(); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("Kill after Wait = %v, want ErrProcessDone", err)
+	}
 	for _, p := range append(pids, pgid) {
 		if alive(p) {
 			t.Errorf("pid %d still alive after Wait", p)
