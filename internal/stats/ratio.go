@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -29,6 +30,15 @@ func (r Ratio) String() string {
 		return "?"
 	}
 	return fmt.Sprintf("%s%.3gx", r.Bound, r.Point)
+}
+
+// MarshalJSON writes a point that is not a finite number as null.
+func (r Ratio) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Point    *float64 `json:"point"`
+		Bound    Bound    `json:"bound,omitempty"`
+		Interval Interval `json:"interval"`
+	}{finite(r.Point), r.Bound, r.Interval})
 }
 
 // RatioOf estimates x/y: the median of all pairwise ratios, with the interval

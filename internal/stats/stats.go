@@ -15,6 +15,7 @@
 package stats
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -55,6 +56,23 @@ type Interval struct {
 
 // Contains reports whether x lies in the closed interval.
 func (i Interval) Contains(x float64) bool { return i.Lo <= x && x <= i.Hi }
+
+// MarshalJSON writes an end that is not a finite number as null.
+func (i Interval) MarshalJSON() ([]byte, error) {
+	return json.Marshal(struct {
+		Lo    *float64 `json:"lo"`
+		Hi    *float64 `json:"hi"`
+		Level *float64 `json:"level"`
+	}{finite(i.Lo), finite(i.Hi), finite(i.Level)})
+}
+
+// finite is nil for what JSON cannot say.
+func finite(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
 
 // ceilings returns the largest value that each observation may stand for: +Inf
 // for a censored one.

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"encoding/json"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -388,5 +389,15 @@ func BenchmarkRatio80(b *testing.B) {
 	}
 	for b.Loop() {
 		RatioOf(x, x, 0.95)
+	}
+}
+
+func TestJSON(t *testing.T) {
+	b, err := json.Marshal(Compare([]Obs{{60, true}}, []Obs{{60, true}}, LowerIsBetter, 0.95))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(b), `"factor":{"point":null,"bound":"?","interval":{"lo":0,"hi":null,"level":0}}`) {
+		t.Errorf("%s", b)
 	}
 }
