@@ -81,21 +81,20 @@ type Outcome struct {
 }
 
 // Report is what the records of one run add up to.
-type Report struct {
-	Metrics []proto.Metric
-	Dists   []proto.Dist
-	Checks  []proto.Check
-	Done    *proto.Done // nil when the records did not end with it
-	Fail    *proto.Fail // nil when the workload did not give up
-}
+type Report = proto.Report
 
 // Of makes the outcome of a run from its records and the error that ended it,
 // either of which may be nil. An error outranks the records: a kernel that
 // panicked behind a complete report is not measured. An error that is none of
-// package vm's is infra, and so are records without an end: they blame nobody.
+// package vm's is infra, and so are records without an end: they blame nobody;
+// but an agent that said why it gave up is believed, however it then exited.
 func Of(rep *Report, err error) Outcome {
 	if err != nil {
 		o := ofError(err)
+		var exit *vm.ExitError
+		if errors.As(err, &exit) && o.Status == Infra && rep != nil && rep.Fail != nil {
+			return failed(rep.Fail)
+		}
 		if o.Status == Timeout && rep != nil {
 			o.Values = values(rep) // what was finished before the limit is still true
 		}
@@ -105,7 +104,7 @@ func Of(rep *Report, err error) Outcome {
 	case rep == nil:
 		return Outcome{Status: Infra, Reason: "the agent sent no records"}
 	case rep.Fail != nil:
-		return Outcome{Status: Untestable, Reason: fmt.Sprintf("workload %s: %s", rep.Fail.Reason, rep.Fail.Text)}
+		return failed(rep.Fail)
 	case rep.Done == nil:
 		return Outcome{Status: Infra, Reason: "the records end without done: nothing was measured"}
 	case rep.Done.Ops <= 0:
@@ -117,6 +116,10 @@ func Of(rep *Report, err error) Outcome {
 		}
 	}
 	return Outcome{Status: OK, Values: values(rep)}
+}
+
+func failed(f *proto.Fail) Outcome {
+	return Outcome{Status: Untestable, Reason: fmt.Sprintf("workload %s: %s", f.Reason, f.Text)}
 }
 
 // ofError classes the error of a run.

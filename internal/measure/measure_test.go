@@ -48,6 +48,8 @@ func TestOf(t *testing.T) {
 		{"hang", report(), &vm.TimeoutError{What: "workload", Limit: time.Minute}, Timeout, "1m0s"},
 		{"qemu", nil, &vm.InfraError{Op: "start qemu", Err: errors.New("no memory")}, Infra, "no memory"},
 		{"infra around a boot error", nil, &vm.InfraError{Op: "boot", Err: &vm.BootError{Reason: "x"}}, Infra, "boot"},
+		{"gave up and exited", &Report{Fail: &proto.Fail{Reason: proto.FailCheck, Text: "x"}}, fmt.Errorf("agent: %w", &vm.ExitError{Status: 1}), Untestable, "check: x"},
+		{"exited without a word", &Report{}, &vm.ExitError{Status: 2}, Infra, "status 2"},
 		{"anything else", nil, errors.New("disk full"), Infra, "disk full"},
 	} {
 		o := Of(c.rep, c.err)
