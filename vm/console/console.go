@@ -53,6 +53,7 @@ type Log struct {
 	file    *os.File
 	fileErr error
 	total   int64     // bytes seen
+	lines   int64     // finished lines seen
 	last    time.Time // of the last byte; Start before the first one
 	line    []byte    // the unfinished line, at most MaxLine bytes
 	ring    []string
@@ -134,6 +135,7 @@ func (l *Log) extend(p []byte) {
 func (l *Log) endLine(now time.Time) {
 	text := safe(l.line)
 	l.line = l.line[:0]
+	l.lines++
 	if len(l.ring) < RingLines {
 		l.ring = append(l.ring, text)
 	} else {
@@ -183,6 +185,13 @@ func (l *Log) Bytes() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.total
+}
+
+// Lines returns how many finished lines the console has had.
+func (l *Log) Lines() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lines
 }
 
 // Last returns when the last byte came; before the first one, Options.Start.

@@ -1,0 +1,75 @@
+package qemu
+
+import (
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// firstExtraFD is the number that exec gives to ExtraFiles[0].
+const firstExtraFD = 3
+
+// pipes are the connections to one QEMU: our ends, and the files it inherits.
+type pipes struct {
+	console, monitor, ssh net.Conn
+	theirs                []*os.File // ExtraFiles, closed once QEMU has them
+}
+
+// open makes the three socket pairs and takes over initrd.
+func openPipes(initrd *os.File) (p *pipes, n fds, err error) {
+	p = &pipes{theirs: []*os.File{initrd}}
+	defer func() {
+		if err != nil {
+			p.closeTheirs()
+			p.closeOurs()
+		}
+	}()
+	n.initrd = firstExtraFD
+	for _, c := range []struct {
+		name string
+		conn *net.Conn
+		fd   *int
+	}{{"console", &p.console, &n.console}, {"monitor", &p.monitor, &n.monitor}, {"ssh", &p.ssh, &n.ssh}} {
+		ours, theirs, err := socketPair(c.name)
+		if err != nil {
+			return nil, fds{}, err
+		}
+		*c.conn = ours
+		*c.fd = firstExtraFD + len(p.theirs)
+		p.theirs = append(p.theirs, theirs)
+	}
+	return p, n, nil
+}
+
+func (p *pipes) closeTheirs() {
+	for _, f := range p.theirs {
+		f.Close()
+	}
+	p.theirs = nil
+}
+
+func (p *pipes) closeOurs() {
+	for _, c := range []net.Conn{p.console, p.monitor, p.ssh} {
+		if c != nil {
+			c.Close()
+		}
+	}
+}
+
+// socketPair returns a connection and the file of its other end.
+func socketPair(name string) (net.Conn, *os.File, error) {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), name), os.NewFile(uintptr(pair[1]), name)
+	defer ours.Close() // FileConn has a copy
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		theirs.Close()
+		return nil, nil, fmt.Errorf("socketpair: %w", err)
+	}
+	return conn, theirs, nil
+}
