@@ -2,7 +2,6 @@ package rtnl
 
 import (
 	"encoding/binary"
-	"fmt"
 
 	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -17,25 +16,15 @@ type LinkInfo struct {
 }
 
 // Links lists the devices of the connection's namespace.
-func (c *Conn) Links() ([]LinkInfo, error) {
+func (c *Conn) Links() (links []LinkInfo, err error) {
 	var b builder
 	b.ifinfo(0, 0, 0)
-	replies, err := c.dump("devices", unix.RTM_GETLINK, b)
-	if err != nil {
-		return nil, err
-	}
-	links := make([]LinkInfo, 0, len(replies))
-	for _, m := range replies {
-		if m.Header.Type != unix.RTM_NEWLINK {
-			continue
-		}
-		l, err := parseLink(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("parse device: %w", err)
-		}
+	err = c.dump("devices", unix.RTM_GETLINK, unix.RTM_NEWLINK, b, func(data []byte) error {
+		l, err := parseLink(data)
 		links = append(links, l)
-	}
-	return links, nil
+		return err
+	})
+	return links, err
 }
 
 func parseLink(data []byte) (l LinkInfo, err error) {
@@ -69,17 +58,16 @@ func parseLink(data []byte) (l LinkInfo, err error) {
 // Addrs counts the addresses of a family (unix.AF_INET, unix.AF_INET6) on each
 // device, by its index, in the connection's namespace.
 func (c *Conn) Addrs(family uint8) (map[int]int, error) {
-	replies, err := c.dump("addresses", unix.RTM_GETADDR, []byte{family, 0, 0, 0, 0, 0, 0, 0})
-	if err != nil {
-		return nil, err
-	}
 	count := map[int]int{}
-	for _, m := range replies {
-		if m.Header.Type == unix.RTM_NEWADDR && len(m.Data) >= unix.SizeofIfAddrmsg {
-			count[int(binary.NativeEndian.Uint32(m.Data[4:]))]++
+	ask := []byte{family, 0, 0, 0, 0, 0, 0, 0}
+	err := c.dump("addresses", unix.RTM_GETADDR, unix.RTM_NEWADDR, ask, func(data []byte) error {
+		if len(data) < unix.SizeofIfAddrmsg {
+			return errShort
 		}
-	}
-	return count, nil
+		count[int(binary.NativeEndian.Uint32(data[4:]))]++
+		return nil
+	})
+	return count, err
 }
 
 // NexthopInfo is a nexthop object that exists.
@@ -92,23 +80,14 @@ type NexthopInfo struct {
 const sizeofNhmsg = 8
 
 // Nexthops lists the nexthop objects and groups of the connection's namespace.
-func (c *Conn) Nexthops() ([]NexthopInfo, error) {
-	replies, err := c.dump("nexthops", unix.RTM_GETNEXTHOP, make([]byte, sizeofNhmsg))
-	if err != nil {
-		return nil, err
-	}
-	list := make([]NexthopInfo, 0, len(replies))
-	for _, m := range replies {
-		if m.Header.Type != unix.RTM_NEWNEXTHOP {
-			continue
-		}
-		n, err := parseNexthop(m.Data)
-		if err != nil {
-			return nil, fmt.Errorf("parse nexthop: %w", err)
-		}
+func (c *Conn) Nexthops() (list []NexthopInfo, err error) {
+	ask := make([]byte, sizeofNhmsg)
+	err = c.dump("nexthops", unix.RTM_GETNEXTHOP, unix.RTM_NEWNEXTHOP, ask, func(data []byte) error {
+		n, err := parseNexthop(data)
 		list = append(list, n)
-	}
-	return list, nil
+		return err
+	})
+	return list, err
 }
 
 func parseNexthop(data []byte) (n NexthopInfo, err error) {
