@@ -1,0 +1,208 @@
+// Command kbisect finds the patch that moved a kernel latency, and proves it.
+//
+//	kbisect run nexthop-delete          what a fix of the catalog does, in figures
+//	kbisect doctor --install            what this machine needs, installed
+//	kbisect boot debian:6.1 -- ip link  one command on a fresh kernel
+//
+// Every command has --help with examples. The environment variables it reads
+// are KBISECT_KERNEL (default for --kernel), XDG_CACHE_HOME and XDG_STATE_HOME.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/urfave/cli/v2"
+	"golang.org/x/term"
+
+	"github.com/kbisect/kbisect/internal/app"
+	"github.com/kbisect/kbisect/internal/ui"
+)
+
+func main() {
+	ctx, stop := signalContext()
+	code := run(ctx, os.Args, os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// signalContext ends its context at the first Ctrl-C, SIGTERM or SIGHUP, so
+// that everything is cleaned up; a second one ends the process at once, which
+// the guards of package proc survive.
+func signalContext() (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ch := make(chan os.Signal, 1)
+	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		select {
+		case <-ch:
+			signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
+// Exit codes, as every --help prints them.
+const (
+	exitOK           = 0
+	exitUsage        = 1
+	exitInconclusive = 2
+	exitNoDifference = 3
+	exitInfra        = 4
+	exitUntestable   = 5
+	exitInterrupted  = 130
+)
+
+const exitHelp = `Exit codes: 0 a verdict was reached, 1 wrong usage, 2 inconclusive,
+3 with and without do not differ, 4 the host or the tools failed,
+5 nothing could be tested, 130 interrupted (kbisect resume goes on).`
+
+// exitCode is the one place where an error becomes an exit code.
+func exitCode(err error) int {
+	var usage *app.UsageError
+	var verdict *app.VerdictError
+	var guest *app.GuestExit
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &guest):
+		return guest.Status
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.As(err, &verdict):
+		switch verdict.Outcome {
+		case app.NoDifference:
+			return exitNoDifference
+		case app.Untestable:
+			return exitUntestable
+		default:
+			return exitInconclusive
+		}
+	}
+	return exitInfra
+}
+
+// terminal bundles what a command talks to.
+type terminal struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// run is main without the process: it returns the exit code.
+func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	t := &terminal{stdin, stdout, stderr}
+	err := newApp(t).RunContext(ctx, args)
+	code := exitCode(err)
+	if err != nil && ctx.Err() != nil {
+		code = exitInterrupted
+	}
+	t.explain(err, code)
+	return code
+}
+
+// explain prints an error the way people and scripts can read it: what, then
+// what to do next on lines of their own.
+func (t *terminal) explain(err error, code int) {
+	var verdict *app.VerdictError
+	var guest *app.GuestExit
+	switch {
+	case err == nil, errors.As(err, &verdict), errors.As(err, &guest):
+		return // said on stdout, or by the guest's own command
+	case code == exitInterrupted:
+		fmt.Fprintln(t.err, "kbisect: interrupted")
+	default:
+		fmt.Fprintf(t.err, "kbisect: %v\n", err)
+	}
+	for _, line := range app.Hints(err) {
+		fmt.Fprintf(t.err, "kbisect: hint: %s\n", line)
+	}
+	if detail := app.Detail(err); detail != "" && code != exitInterrupted {
+		fmt.Fprintf(t.err, "\n%s", detail)
+	}
+}
+
+func newApp(t *terminal) *cli.App {
+	a := &cli.App{
+		Name:                 "kbisect",
+		Usage:                "find the patch that moved a kernel latency, and prove it",
+		Description:          exitHelp,
+		Version:              app.Version(),
+		Reader:               t.in,
+		Writer:               t.out,
+		ErrWriter:            t.err,
+		EnableBashCompletion: true,
+		Suggest:              true,
+		ExitErrHandler:       func(*cli.Context, error) {}, // cli's own calls os.Exit
+		OnUsageError:         onUsageError,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "quiet", Aliases: []string{"q"}, Usage: "no progress, only warnings and errors"},
+			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say more of what is done"},
+		},
+		Commands: []*cli.Command{
+			newRunCommand(t), newListCommand(t), newDoctorCommand(t), newBootCommand(t), newBuildCommand(t),
+			newRunsCommand(t), newShowCommand(t), newResumeCommand(t), newCacheCommand(t), newCompletionCommand(t),
+		},
+		Action: func(c *cli.Context) error {
+			if name := c.Args().First(); name != "" {
+				return app.Usagef("kbisect --help lists the commands", "unknown command %q%s", name, app.Nearest(name, commandNames(c.App)))
+			}
+			return cli.ShowAppHelp(c)
+		},
+	}
+	cli.VersionFlag = &cli.BoolFlag{Name: "version", Usage: "print the version"}
+	for _, c := range a.Commands {
+		c.OnUsageError = onUsageError
+	}
+	return a
+}
+
+func commandNames(a *cli.App) []string {
+	var names []string
+	for _, c := range a.VisibleCommands() {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func onUsageError(c *cli.Context, err error, _ bool) error {
+	name := "kbisect"
+	if c.Command != nil && c.Command.Name != "" && c.Command.Name != "kbisect" {
+		name += " " + c.Command.Name
+	}
+	return app.Usagef(name+" --help", "%s", err)
+}
+
+// checkArgs refuses an argument that looks like a flag, which cli takes as an
+// argument when it stands behind one, and too many arguments.
+func checkArgs(c *cli.Context, most int) error {
+	for _, a := range c.Args().Slice() {
+		if strings.HasPrefix(a, "-") && a != "-" {
+			return app.Usagef("put flags before the arguments: kbisect "+c.Command.Name+" "+a+" ...",
+				"flag %s stands after an argument", a)
+		}
+	}
+	if most >= 0 && c.NArg() > most {
+		return app.Usagef("kbisect "+c.Command.Name+" --help", "unexpected argument %q", c.Args().Get(most))
+	}
+	return nil
+}
+
+// newUI makes the progress display for one command.
+func (t *terminal) newUI(c *cli.Context) *ui.UI {
+	f, ok := t.err.(*os.File)
+	return ui.New(t.err, ui.Options{
+		Terminal: ok && term.IsTerminal(int(f.Fd())),
+		Quiet:    c.Bool("quiet"),
+		Verbose:  c.Bool("verbose"),
+	})
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"github.com/kbisect/kbisect/internal/app"
+	"github.com/kbisect/kbisect/internal/report"
+)
+
+const runHelp = `For each CASE of the catalog (kbisect list cases), build the kernel with and
+without its fix, boot both in QEMU in turn, run the case's workload, and say
+what the fix does. With --patch and -w the patch is yours instead.
+
+Examples:
+  kbisect run nexthop-delete
+  kbisect run --kernel debian:6.12 netdev-wait-allrefs nexthop-delete
+  kbisect run --kernel ~/net-next -w nexthop-delete,count=16384 nexthop-delete
+  kbisect run --patch my.patch -w netdev-delete,count=200 --threshold 'elapsed>5s'
+
+SRC of --kernel is a git tree, a tarball, or debian:VERSION (the distribution's
+source package, fetched without root). A patch that the tree already has is
+taken out for "without"; one that it lacks is put in for "with".
+
+` + exitHelp + `
+Of several cases the first of 4, 2, 5, 3 that occurs decides.`
+
+func newRunCommand(t *terminal) *cli.Command {
+	var o app.RunOptions
+	var install, asJSON bool
+	return &cli.Command{
+		Name:         "run",
+		Usage:        "measure kernels with and without a patch",
+		ArgsUsage:    "[CASE...]",
+		Description:  runHelp,
+		BashComplete: completeCases,
+		Flags: append(append(kernelFlags(&o.Kernel, &o.Config), machineFlags(&o.Machine)...),
+			&cli.StringFlag{Name: "base", Usage: "revision of --kernel to start from", DefaultText: "HEAD", Destination: &o.Base},
+			&cli.StringFlag{Name: "patch", Usage: "a patch `FILE` of yours instead of a case", Destination: &o.Patch, TakesFile: true},
+			&cli.StringFlag{Name: "workload", Aliases: []string{"w"}, Usage: "`NAME[,key=value...]` instead of the case's (kbisect list workloads)", Destination: &o.Workload},
+			&cli.StringFlag{Name: "metric", Usage: "`METRIC[.stat]` to compare instead of the case's", Destination: &o.Metric},
+			&cli.StringFlag{Name: "threshold", Usage: "`EXPR` such as 'flush>500ms': a run above it counts as slow", Destination: &o.Threshold},
+			&cli.DurationFlag{Name: "limit", Usage: "stop a workload after this long; it is then no number", Destination: &o.Limit},
+			&cli.BoolFlag{Name: "timeout-is-bad", Usage: "count a run stopped at the limit as slow, not as untestable", Destination: &o.TimeoutIsBad},
+			&cli.IntFlag{Name: "max-runs", Usage: "at most this many runs a side", Value: 80, Destination: &o.MaxRuns},
+			&cli.DurationFlag{Name: "budget", Usage: "stop measuring after this long and report what is known", Destination: &o.Budget},
+			&cli.Float64Flag{Name: "min-ratio", Usage: "the smallest `FACTOR` that counts as a difference", Value: 1.1, Destination: &o.MinRatio},
+			&cli.BoolFlag{Name: "any-load", Usage: "keep runs made while the host was busy", Destination: &o.Machine.AnyLoad},
+			&cli.BoolFlag{Name: "quick", Usage: "3 runs a side decide when every one is at least 2x apart (error probability 5 %)", Destination: &o.Quick},
+			&cli.BoolFlag{Name: "measure-noop", Usage: "measure also when both kernels are identical", Destination: &o.MeasureNoop},
+			&cli.StringFlag{Name: "catalog", Usage: "`DIR` with cases instead of the built-in catalog", Destination: &o.Catalog, TakesFile: true},
+			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print the plan and its predicted cost, and stop", Destination: &o.DryRun},
+			&cli.BoolFlag{Name: "install", Usage: "install missing host packages first", Destination: &install},
+			jsonFlag(&asJSON),
+		),
+		Action: func(c *cli.Context) error {
+			if err := checkArgs(c, -1); err != nil {
+				return err
+			}
+			o.Cases = c.Args().Slice()
+			return withEnv(t, c, install, func(env *app.Env) error {
+				res, err := app.Run(c.Context, env, o, t.out)
+				return t.result(res, err, asJSON)
+			})
+		},
+	}
+}
+
+// result prints what was found, if anything was, and returns how it ended.
+func (t *terminal) result(res *report.Result, err error, asJSON bool) error {
+	if res != nil {
+		if werr := t.write(res, asJSON); werr != nil {
+			return werr
+		}
+	}
+	return err
+}
+
+func (t *terminal) write(res *report.Result, asJSON bool) error {
+	if asJSON {
+		return report.JSON(t.out, *res)
+	}
+	return report.Text(t.out, *res)
+}
+
+func jsonFlag(dst *bool) cli.Flag {
+	return &cli.BoolFlag{Name: "json", Usage: "print one JSON document", Destination: dst}
+}
+
+func kernelFlags(kernel *string, config *app.ConfigOptions) []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "kernel", Aliases: []string{"k"}, EnvVars: []string{"KBISECT_KERNEL"},
+			Usage: "`SRC`: a git tree, a tarball, or debian:VERSION (default: the distribution's)", Destination: kernel},
+		&cli.StringSliceFlag{Name: "kconfig", Usage: "add a `NAME|FILE` of kernel options (kbisect list kconfigs)",
+			Action: func(_ *cli.Context, v []string) error { config.Extra = v; return nil }},
+		&cli.StringFlag{Name: "config", Usage: "your own .config `FILE` instead of kbisect's small one", Destination: &config.File, TakesFile: true},
+	}
+}
+
+func machineFlags(m *app.MachineOptions) []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "accel", Usage: "auto, kvm or tcg; auto takes KVM only if a kernel has booted with it", Value: "auto", Destination: &m.Accel},
+		&cli.IntFlag{Name: "cpus", Usage: "virtual CPUs", Value: 2, Destination: &m.CPUs},
+		&cli.IntFlag{Name: "memory", Usage: "guest memory in `MiB`", Value: 1024, Destination: &m.MemoryMiB},
+		&cli.StringFlag{Name: "append", Usage: "kernel `PARAMETERS` to add", Destination: &m.Append},
+		&cli.DurationFlag{Name: "boot-limit", Usage: "give up on a boot after this long", DefaultText: "60s under TCG", Destination: &m.BootLimit},
+	}
+}
+
+// withEnv opens kbisect's folders, installs what is missing if asked, and
+// closes everything whatever f does.
+func withEnv(t *terminal, c *cli.Context, install bool, f func(*app.Env) error) (err error) {
+	u := t.newUI(c)
+	defer u.Close()
+	env, err := app.OpenEnv(u)
+	if err != nil {
+		return err
+	}
+	if install {
+		if err := app.InstallMissing(c.Context, env, t.err); err != nil {
+			return err
+		}
+	}
+	return f(env)
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"github.com/urfave/cli/v2"
+
+	"github.com/kbisect/kbisect/internal/app"
+)
+
+func newRunsCommand(t *terminal) *cli.Command {
+	var o app.RunsOptions
+	return &cli.Command{
+		Name:  "runs",
+		Usage: "list earlier runs",
+		Description: `Examples:
+  kbisect runs
+  kbisect runs --last 3 --json
+  kbisect runs --prune 30   (forget all but the newest 30, with their folders)`,
+		Flags: []cli.Flag{
+			&cli.IntFlag{Name: "last", Usage: "the newest `N` only", Destination: &o.Last},
+			&cli.IntFlag{Name: "prune", Usage: "forget all but the newest `N`", Value: -1, Destination: &o.Prune, DefaultText: "keep all"},
+			jsonFlag(&o.JSON),
+		},
+		Action: func(c *cli.Context) error {
+			if err := checkArgs(c, 0); err != nil {
+				return err
+			}
+			return withEnv(t, c, false, func(env *app.Env) error { return app.Runs(c.Context, env, o, t.out) })
+		},
+	}
+}
+
+func newShowCommand(t *terminal) *cli.Command {
+	var asJSON, outcomes bool
+	return &cli.Command{
+		Name:      "show",
+		Usage:     "show the result of an earlier run and its steps",
+		ArgsUsage: "[ID]",
+		Description: `ID is an id of kbisect runs or its beginning; the newest run if left out.
+
+Examples:
+  kbisect show
+  kbisect show --steps 20261130-1542
+  kbisect show --json`,
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "steps", Usage: "list every build and run", Destination: &outcomes},
+			jsonFlag(&asJSON),
+		},
+		Action: func(c *cli.Context) error {
+			if err := checkArgs(c, 1); err != nil {
+				return err
+			}
+			return withEnv(t, c, false, func(env *app.Env) error {
+				return app.Show(c.Context, env, c.Args().First(), outcomes, asJSON, t.out)
+			})
+		},
+	}
+}
+
+func newResumeCommand(t *terminal) *cli.Command {
+	var asJSON bool
+	return &cli.Command{
+		Name:      "resume",
+		Usage:     "go on with an interrupted run, repeating no build and no finished run",
+		ArgsUsage: "[ID]",
+		Description: `ID is an id of kbisect runs or its beginning; the newest interrupted run if left
+out.
+
+` + exitHelp,
+		Flags: []cli.Flag{jsonFlag(&asJSON)},
+		Action: func(c *cli.Context) error {
+			if err := checkArgs(c, 1); err != nil {
+				return err
+			}
+			return withEnv(t, c, false, func(env *app.Env) error {
+				res, err := app.Resume(c.Context, env, c.Args().First())
+				return t.result(res, err, asJSON)
+			})
+		},
+	}
+}

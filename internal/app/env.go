@@ -1,0 +1,54 @@
+// Package app turns what the command line asks for into what is done: it wires
+// sources, builds, machines, statistics, the store and the reports together. It
+// is the only package that knows all the others.
+package app
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"runtime/debug"
+
+	"github.com/kbisect/kbisect/internal/host"
+	"github.com/kbisect/kbisect/internal/ui"
+	"github.com/kbisect/kbisect/vm"
+)
+
+// Env is where kbisect keeps things and whom it talks to.
+type Env struct {
+	Cache string // kernel sources, build trees, kernels, guest binaries
+	State string // database and run folders
+	UI    *ui.UI // progress and warnings; nil is silent
+
+	boot func(context.Context, vm.Spec) (vm.Machine, error) // nil: QEMU
+}
+
+// OpenEnv finds and makes kbisect's folders. An error names the folder and the
+// variable that moves it.
+func OpenEnv(u *ui.UI) (*Env, error) {
+	cache, err := host.CacheDir()
+	if err != nil {
+		return nil, err
+	}
+	state, err := host.StateDir()
+	if err != nil {
+		return nil, err
+	}
+	return &Env{Cache: cache, State: state, UI: u}, nil
+}
+
+// Version is the module's version as the Go toolchain recorded it, "devel" in a
+// work tree.
+func Version() string {
+	if bi, ok := debug.ReadBuildInfo(); ok && bi.Main.Version != "" && bi.Main.Version != "(devel)" {
+		return bi.Main.Version
+	}
+	return "devel"
+}
+
+// newNonce is what a record stream must end with to be this run's.
+func newNonce() string {
+	var b [12]byte
+	rand.Read(b[:]) //nolint:errcheck // never fails since Go 1.24
+	return hex.EncodeToString(b[:])
+}

@@ -1,0 +1,159 @@
+package app
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kbisect/kbisect/guest/proto"
+	"github.com/kbisect/kbisect/internal/bisect"
+	"github.com/kbisect/kbisect/internal/measure"
+	"github.com/kbisect/kbisect/internal/report"
+	"github.com/kbisect/kbisect/internal/stats"
+)
+
+// judge says what an outcome is for the decision: a number, a kernel that could
+// not be measured, or the host's trouble.
+func (q *question) judge(o measure.Outcome) bisect.Outcome {
+	switch o.Status {
+	case measure.OK:
+	case measure.Timeout:
+		if !q.metric.TimeoutIsBad {
+			return bisect.Outcome{Kind: bisect.Broken, Reason: o.Reason}
+		}
+	case measure.Infra:
+		return bisect.Outcome{Kind: bisect.InfraFail, Reason: o.Reason}
+	default:
+		return bisect.Outcome{Kind: bisect.Broken, Reason: o.Reason}
+	}
+	v, err := q.metric.Of(o)
+	if err != nil {
+		return bisect.Outcome{Kind: bisect.Broken, Reason: err.Error()}
+	}
+	out := bisect.Outcome{Kind: bisect.Measured, Number: v.Number, HasNumber: true, Censored: v.Censored}
+	if q.threshold != nil {
+		out.Hit, err = q.threshold.Above(o)
+		if err != nil && q.rules.Threshold != 0 {
+			return bisect.Outcome{Kind: bisect.Broken, Reason: err.Error()}
+		}
+	}
+	return out
+}
+
+// side is one kernel of a question with everything measured of it so far.
+type side struct {
+	revision string // in words
+	commit   string
+	identity string
+	obs      []stats.Obs
+	above    int
+}
+
+// add keeps what the final comparison needs of a measured outcome.
+func (s *side) add(o bisect.Outcome) {
+	if o.Kind != bisect.Measured {
+		return
+	}
+	s.obs = append(s.obs, stats.Obs{X: o.Number, Censored: o.Censored})
+	if o.Hit {
+		s.above++
+	}
+}
+
+// compare makes the row of the result from a decision.
+func (q *question) compare(version string, with, without *side, d bisect.Decision) report.Comparison {
+	c := q.row(version, with, without)
+	better := stats.LowerIsBetter
+	if q.metric.Better == proto.Higher {
+		better = stats.HigherIsBetter
+	}
+	c.SetStats(stats.Compare(with.obs, without.obs, better, 0.95), with.above, without.above)
+	c.Gate, c.Error, c.Reason = d.Gate, report.Num(d.Error), d.Reason
+	c.Warnings = append(c.Warnings, sideNames(d.Warnings)...)
+	switch d.Verdict {
+	case bisect.Differ:
+		c.Verdict = report.Slower
+		if d.Direction == worse(q.metric.Better) {
+			c.Verdict = report.Faster
+		}
+	case bisect.NoDifference:
+		c.Verdict = report.NoDifference
+	case bisect.Untestable:
+		c.Verdict = report.Untestable
+		c.Reason = sideName(d.Side) + ": " + d.Reason
+	default:
+		c.Verdict = report.Inconclusive
+	}
+	if len(with.obs) == 0 && len(without.obs) == 0 {
+		gate, reason, verdict := c.Gate, c.Reason, c.Verdict
+		c.Unmeasured()
+		c.Gate, c.Reason, c.Verdict = gate, reason, verdict
+	}
+	return c
+}
+
+// row is a comparison without its numbers.
+func (q *question) row(version string, with, without *side) report.Comparison {
+	c := report.Comparison{
+		Case: q.name, Title: q.title, Kernel: version, Workload: q.workload,
+		Metric: q.metric.Name, Unit: q.metric.Unit, Better: q.metric.Better, Reported: q.reported,
+		With:    report.Side{Revision: with.revision, Identity: with.identity},
+		Without: report.Side{Revision: without.revision, Identity: without.identity},
+	}
+	if q.threshold != nil {
+		c.Threshold = q.threshold.String()
+	}
+	return c
+}
+
+// unmeasured is the row of a question that no run was made for.
+func (q *question) unmeasured(version string, with, without *side, v report.Verdict, reason string) report.Comparison {
+	c := q.row(version, with, without)
+	c.Unmeasured()
+	c.Verdict, c.Reason = v, reason
+	return c
+}
+
+// sideName is the duel's side in the words of a comparison.
+func sideName(s bisect.Side) string {
+	if s == bisect.Good {
+		return "with"
+	}
+	return "without"
+}
+
+// sideNames puts them into the duel's warnings, which begin with "good: ".
+func sideNames(warnings []string) []string {
+	out := make([]string, len(warnings))
+	for i, w := range warnings {
+		out[i] = w
+		for _, s := range []bisect.Side{bisect.Good, bisect.Bad} {
+			if rest, ok := strings.CutPrefix(w, s.String()+": "); ok {
+				out[i] = sideName(s) + ": " + rest
+			}
+		}
+	}
+	return out
+}
+
+// sameEnvironment returns what differs between two environments that must be
+// equal for their numbers to be compared, "" if nothing does. The compiler and
+// the host are those of the whole run.
+func sameEnvironment(a, b report.Environment) string {
+	pairs := map[string][2]string{
+		"accelerator":  {a.Accel, b.Accel},
+		"machine":      {a.Machine, b.Machine},
+		"CPUs":         {fmt.Sprint(a.CPUs), fmt.Sprint(b.CPUs)},
+		"memory":       {fmt.Sprint(a.MemoryMiB), fmt.Sprint(b.MemoryMiB)},
+		"clock source": {a.Clocksource, b.Clocksource},
+		"HZ":           {fmt.Sprint(a.HZ), fmt.Sprint(b.HZ)},
+		"command line": {a.Cmdline, b.Cmdline},
+	}
+	for _, name := range slices.Sorted(maps.Keys(pairs)) {
+		if p := pairs[name]; p[0] != p[1] {
+			return fmt.Sprintf("this boot has %s %q, earlier ones %q: not comparable", name, p[1], p[0])
+		}
+	}
+	return ""
+}

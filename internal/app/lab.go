@@ -1,0 +1,276 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/kbisect/kbisect/guest/proto"
+	"github.com/kbisect/kbisect/internal/measure"
+	"github.com/kbisect/kbisect/vm"
+)
+
+// MachineOptions is what the command line says of the guest.
+type MachineOptions struct {
+	Accel     string        `json:"accel"` // auto, kvm, tcg
+	CPUs      int           `json:"cpus"`
+	MemoryMiB int           `json:"memory_mib"`
+	Append    string        `json:"append,omitempty"` // kernel parameters
+	BootLimit time.Duration `json:"boot_limit,omitempty"`
+	AnyLoad   bool          `json:"any_load,omitempty"` // keep runs made on a busy host
+}
+
+// check refuses what no machine could be made of.
+func (m *MachineOptions) check() error {
+	switch m.Accel {
+	case "", "auto", "kvm", "tcg":
+	default:
+		return Usagef("--accel auto", "--accel %q: want auto, kvm or tcg", m.Accel)
+	}
+	if m.CPUs < 0 || m.CPUs > 64 {
+		return Usagef("", "--cpus %d: want 1 to 64", m.CPUs)
+	}
+	if m.MemoryMiB != 0 && (m.MemoryMiB < 128 || m.MemoryMiB > 1<<20) {
+		return Usagef("", "--memory %d: want 128 MiB to 1 TiB", m.MemoryMiB)
+	}
+	return nil
+}
+
+// agentPath is where the agent is put in the guest, on a tmpfs.
+const agentPath = "/tmp/kbisect-agent"
+
+// maxRecordBytes bounds what a guest can write into a run folder as records.
+const maxRecordBytes = 64 << 20
+
+// lab boots kernels and runs workloads on them, one at a time.
+type lab struct {
+	start   func(context.Context, vm.Spec) (vm.Machine, error) // qemu.Start
+	initrd  string                                             // measuring initramfs: kbisect-init and nothing else
+	agent   string
+	machine MachineOptions
+	accel   vm.Accel
+	reason  string // why this accelerator
+}
+
+// job is one workload to run.
+type job struct {
+	workload string        // name[,key=value...]
+	limit    time.Duration // of the workload alone
+}
+
+// trial is everything one boot gave.
+type trial struct {
+	outcome measure.Outcome
+	err     error // what ended it, nil if the records did
+	facts   vm.Facts
+	hello   *proto.Hello
+	events  []vm.Event
+
+	boot, push, work, total time.Duration
+}
+
+// spec describes the machine for a kernel image.
+func (l *lab) spec(image, initrd, dir string) vm.Spec {
+	return vm.Spec{
+		Kernel: image, Initrd: initrd, Accel: l.accel, Dir: dir,
+		CPUs: l.machine.CPUs, MemoryMiB: l.machine.MemoryMiB,
+		Cmdline: strings.Fields(l.machine.Append), Boot: l.machine.BootLimit,
+	}
+}
+
+// run boots image in a fresh machine, runs the job and ends the machine. dir is
+// made and gets the artifacts. A trial is returned whatever happens; only the
+// context's end is an error.
+func (l *lab) run(ctx context.Context, image string, j job, dir string) (trial, error) {
+	var t trial
+	begin := time.Now()
+	var rep *proto.Report
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.err = &vm.InfraError{Op: "make run folder", Err: err}
+	} else {
+		rep, t.err = l.runIn(ctx, image, j, dir, &t)
+	}
+	t.total = time.Since(begin)
+	if ctx.Err() != nil {
+		return t, ctx.Err()
+	}
+	t.outcome = measure.Of(rep, t.err)
+	if rep != nil {
+		t.hello = rep.Hello
+	}
+	return t, nil
+}
+
+// runIn is run after its folder exists.
+func (l *lab) runIn(ctx context.Context, image string, j job, dir string, t *trial) (rep *proto.Report, err error) {
+	begin := time.Now()
+	m, err := l.start(ctx, l.spec(image, l.initrd, dir))
+	t.boot = time.Since(begin)
+	if err != nil {
+		return nil, err
+	}
+	t.facts = m.Facts()
+	events := make(chan []vm.Event, 1)
+	go func() { events <- drain(m.Events()) }()
+	defer func() {
+		err = errors.Join(err, m.Close())
+		t.events = <-events
+		if err == nil {
+			err = broken(t.events)
+		}
+	}()
+	begin = time.Now()
+	if err := pushAgent(ctx, m, l.agent); err != nil {
+		return nil, err
+	}
+	t.push = time.Since(begin)
+	begin = time.Now()
+	rep, err = runAgent(ctx, m, j, dir)
+	t.work = time.Since(begin)
+	return rep, err
+}
+
+// drain keeps the first events of a machine until it has ended. They are few:
+// the machine drops what nobody reads, and a guest that repeats one for ever
+// adds nothing.
+func drain(ch <-chan vm.Event) []vm.Event {
+	const most = 100
+	var out []vm.Event
+	for e := range ch {
+		if len(out) < most && e.Kind != vm.EventExit {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// broken turns a fatal event that came behind a complete report into the error
+// it is: numbers of a kernel that oopsed are not numbers.
+func broken(events []vm.Event) error {
+	for _, e := range events {
+		if e.Kind.Fatal() {
+			return &vm.CrashError{Event: e}
+		}
+	}
+	return nil
+}
+
+func pushAgent(ctx context.Context, m vm.Machine, path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return &vm.InfraError{Op: "open agent", Err: err}
+	}
+	defer f.Close()
+	st, err := f.Stat()
+	if err != nil {
+		return &vm.InfraError{Op: "stat agent", Err: err}
+	}
+	return m.Put(ctx, f, st.Size(), agentPath, 0o755)
+}
+
+// errRecords wraps what is wrong with a record stream that ended by itself. It
+// blames the kernel under test no more than the host: the run is repeated, and
+// a guest that keeps sending garbage ends as infra.
+type errRecords struct{ error }
+
+// runAgent runs the agent and reads its records as they come. Anything that the
+// guest says is bounded before it is kept.
+func runAgent(ctx context.Context, m vm.Machine, j job, dir string) (*proto.Report, error) {
+	nonce := newNonce()
+	records, err := os.Create(filepath.Join(dir, "records.jsonl"))
+	if err != nil {
+		return nil, &vm.InfraError{Op: "create records", Err: err}
+	}
+	defer records.Close()
+
+	// The workload ends itself a little before the host gives up on it, so that
+	// a slow run still reports what it finished.
+	grace := 15*time.Second + j.limit/10
+	wctx, cancel := context.WithTimeoutCause(ctx, j.limit+grace, errLimit)
+	defer cancel()
+	pr, pw := io.Pipe()
+	type result struct {
+		rep *proto.Report
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		rep, err := proto.Collect(io.TeeReader(pr, &bounded{w: records, left: maxRecordBytes}), nonce, nil)
+		pr.CloseWithError(errStreamOver) // a guest that goes on talking is cut off
+		done <- result{rep, err}
+	}()
+	stderr := &bounded{w: io.Discard, left: 1 << 20, keep: 4096}
+	err = m.Exec(wctx, vm.Command{
+		Argv:   []string{agentPath, "-workload", j.workload, "-nonce", nonce, "-limit", j.limit.String()},
+		Stdout: pw, Stderr: stderr,
+	})
+	pw.Close()
+	r := <-done
+	return r.rep, agentError(ctx, wctx, err, r.rep, r.err, j, stderr)
+}
+
+var (
+	errLimit      = errors.New("workload limit")
+	errStreamOver = errors.New("record stream is over")
+)
+
+// agentError decides which of the two endings, the command's and the stream's,
+// says what happened.
+func agentError(ctx, wctx context.Context, exec error, rep *proto.Report, stream error, j job, stderr *bounded) error {
+	var exit *vm.ExitError
+	var timeout *vm.TimeoutError
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case errors.As(exec, &timeout):
+		return exec
+	case errors.Is(context.Cause(wctx), errLimit):
+		return &vm.TimeoutError{What: "workload", Limit: j.limit}
+	case stream == nil && rep != nil && (rep.Done != nil || rep.Fail != nil) && (exec == nil || errors.As(exec, &exit)):
+		return nil // the stream is whole; the agent's exit status only repeats a fail
+	case exec != nil && !errors.As(exec, &exit):
+		return exec
+	case stream != nil && exit != nil:
+		return &vm.InfraError{Op: "run agent", Err: errRecords{fmt.Errorf("%w: %w%s", exit, stream, stderr.tail())}}
+	case stream != nil:
+		return &vm.InfraError{Op: "read records", Err: errRecords{stream}}
+	}
+	return exec
+}
+
+// bounded passes on at most left bytes and drops the rest silently; it keeps
+// the last keep bytes.
+type bounded struct {
+	w    io.Writer
+	left int
+	keep int
+	last []byte
+}
+
+func (b *bounded) Write(p []byte) (int, error) {
+	if n := min(len(p), b.left); n > 0 {
+		b.left -= n
+		if _, err := b.w.Write(p[:n]); err != nil {
+			return 0, err
+		}
+	}
+	if b.keep > 0 {
+		b.last = append(b.last, p...)
+		b.last = b.last[max(0, len(b.last)-b.keep):]
+	}
+	return len(p), nil
+}
+
+// tail is ": TEXT" of the last thing written, "" if nothing was.
+func (b *bounded) tail() string {
+	s := strings.TrimSpace(strings.ToValidUTF8(string(b.last), "?"))
+	if s == "" {
+		return ""
+	}
+	return ": " + s
+}

@@ -1,0 +1,101 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"github.com/kbisect/kbisect/internal/guestbin"
+	"github.com/kbisect/kbisect/internal/host"
+	"github.com/kbisect/kbisect/internal/initramfs"
+	"github.com/kbisect/kbisect/vm"
+	"github.com/kbisect/kbisect/vm/qemu"
+)
+
+// guestDir is where guest binaries and initramfs images are cached.
+func (env *Env) guestDir() string { return env.Cache + "/guest" }
+
+// initramfs returns the path of an initramfs with kbisect-init, and with the
+// host's own shell and tools if userland is wanted.
+func (env *Env) initramfs(ctx context.Context, userland bool) (string, error) {
+	init, err := guestbin.Init(ctx, env.guestDir())
+	if err != nil {
+		return "", err
+	}
+	return initramfs.Build(ctx, env.guestDir(), initramfs.Options{Init: init, Userland: userland})
+}
+
+// startMachine boots with QEMU. It is a variable of the lab so that tests can
+// have another machine.
+func startMachine(ctx context.Context, s vm.Spec) (vm.Machine, error) {
+	m, err := qemu.Start(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// openLab prepares what every run needs, once: the guest's programs and the
+// choice of the accelerator, which image may be booted for.
+func (s *session) openLab(ctx context.Context, image string) error {
+	if s.lab != nil {
+		return nil
+	}
+	initrd, err := s.env.initramfs(ctx, false)
+	if err != nil {
+		return err
+	}
+	agent, err := guestbin.Agent(ctx, s.env.guestDir())
+	if err != nil {
+		return err
+	}
+	accel, reason, err := s.env.accelerator(ctx, s.opts.Machine.Accel, image)
+	if err != nil {
+		return err
+	}
+	s.env.UI.Debug("accelerator %s: %s", accel, reason)
+	s.lab = &lab{start: s.env.start(), initrd: initrd, agent: agent, machine: s.opts.Machine, accel: accel, reason: reason}
+	return nil
+}
+
+// accelerator resolves --accel. auto takes KVM only if a kernel has booted with
+// it on this host; image is booted once to find out.
+func (env *Env) accelerator(ctx context.Context, want, image string) (vm.Accel, string, error) {
+	switch want {
+	case "kvm", "tcg":
+		return vm.Accel(want), "--accel " + want, nil
+	}
+	a, err := host.Accelerator(ctx, host.Options{CacheDir: env.Cache, StateDir: env.State, Prove: env.prove(image)})
+	return vm.Accel(a.Use), a.Reason, err
+}
+
+// prove returns the proof that KVM works: image reaches userspace with it.
+func (env *Env) prove(image string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if image == "" {
+			return fmt.Errorf("prove kvm: %w", host.ErrNoKernel)
+		}
+		initrd, err := env.initramfs(ctx, false)
+		if err != nil {
+			return err
+		}
+		dir, err := os.MkdirTemp("", "kbisect-prove-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(dir)
+		m, err := env.start()(ctx, vm.Spec{Kernel: image, Initrd: initrd, Accel: vm.KVM, Dir: dir})
+		if err != nil {
+			return err
+		}
+		return m.Close()
+	}
+}
+
+// start returns the way to boot: QEMU, unless a test has put in another one.
+func (env *Env) start() func(context.Context, vm.Spec) (vm.Machine, error) {
+	if env.boot != nil {
+		return env.boot
+	}
+	return startMachine
+}

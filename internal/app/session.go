@@ -1,0 +1,452 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/kbisect/kbisect/internal/bisect"
+	"github.com/kbisect/kbisect/internal/host"
+	"github.com/kbisect/kbisect/internal/kbuild"
+	"github.com/kbisect/kbisect/internal/measure"
+	"github.com/kbisect/kbisect/internal/report"
+	"github.com/kbisect/kbisect/internal/store"
+	"github.com/kbisect/kbisect/internal/ui"
+)
+
+// session carries out a plan: one run of kbisect, journalled step by step.
+type session struct {
+	*Plan
+	store   *store.Store
+	journal *store.Journal
+	lab     *lab
+	kernels map[string]*kbuild.Kernel // by commit
+	broken  map[string]error          // by commit: why it could not be built
+	begun   time.Time
+
+	replay  []store.Outcome     // finished runs of before an interruption, still to be used
+	trials  int                 // journalled so far, numbers the folders
+	env0    *report.Environment // of the first measured run; all others must equal it
+	costs   report.Costs
+	notices []string // what the console said, for the result's warnings
+}
+
+// pinned is what a run is resumed from: the question, and the commit that a
+// moving name meant when it was asked.
+type pinned struct {
+	Options RunOptions `json:"options"`
+	Base    string     `json:"base"`
+}
+
+// Run measures what the options ask for. The result is nil when there is none:
+// an error of the user's, the host's or ctx's. A result that is not a difference
+// comes with a *VerdictError.
+func (p *Plan) Run(ctx context.Context) (*report.Result, error) {
+	st, err := store.Open(ctx, p.env.State)
+	if err != nil {
+		return nil, err
+	}
+	defer st.Close()
+	j, err := st.NewRun(ctx, store.Spec{Mode: string(report.ModeCase), Name: p.questions[0].name, Args: pinned{p.opts, p.base}})
+	if err != nil {
+		return nil, err
+	}
+	return p.session(st, j, nil).run(ctx)
+}
+
+func (p *Plan) session(st *store.Store, j *store.Journal, replay []store.Outcome) *session {
+	return &session{Plan: p, store: st, journal: j, replay: replay, trials: len(replay), begun: time.Now(),
+		kernels: map[string]*kbuild.Kernel{}, broken: map[string]error{}}
+}
+
+// Kinds of events in the journal.
+const (
+	eventEnvironment = "environment" // of the first measured run
+	eventAnswer      = "answer"      // a finished comparison
+)
+
+// run is the whole run, and leaves the journal in the state that it ended in.
+func (s *session) run(ctx context.Context) (res *report.Result, err error) {
+	defer s.journal.Close()
+	defer s.release()
+	res, err = s.measureAll(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return nil, withHint(ctx.Err(), "go on with: kbisect resume %s", s.journal.ID())
+	case err != nil:
+		// Not Failed for good: what was measured stays, and the host may be mended.
+		s.env.UI.Info("run %s stopped, its folder is %s", s.journal.ID(), s.journal.Dir())
+		return nil, withHint(err, "when that is mended, go on with: kbisect resume %s", s.journal.ID())
+	}
+	path := s.journal.Path("result.json")
+	if err := report.WriteFile(path, *res); err != nil {
+		return res, err
+	}
+	if err := s.journal.Finish(ctx, store.Done, string(res.Verdict), path); err != nil {
+		return res, err
+	}
+	return res, ending(res.Comparisons)
+}
+
+// ending is the error that a result's verdicts stand for; see VerdictError.
+func ending(cs []report.Comparison) error {
+	of := map[report.Verdict]Ending{
+		report.Inconclusive: Inconclusive, report.Untestable: Untestable,
+		report.NoDifference: NoDifference, report.NoOp: NoDifference,
+	}
+	var worst Ending
+	for _, c := range cs {
+		if e := of[c.Verdict]; e != 0 && (worst == 0 || e < worst) {
+			worst = e
+		}
+	}
+	if worst == 0 {
+		return nil
+	}
+	return &VerdictError{worst}
+}
+
+func (s *session) release() {
+	for _, k := range s.kernels {
+		k.Release()
+	}
+}
+
+// measureAll builds everything first, so that nothing is built between runs.
+func (s *session) measureAll(ctx context.Context) (*report.Result, error) {
+	if err := s.buildAll(ctx); err != nil {
+		return nil, err
+	}
+	res := &report.Result{ID: s.journal.ID(), Mode: report.ModeCase, Created: s.begun.UTC(), Version: Version(), RunDir: s.journal.Dir()}
+	for _, q := range s.questions {
+		c, err := s.answer(ctx, q)
+		if err != nil {
+			return nil, err
+		}
+		if err := s.journal.Event(ctx, eventAnswer, c); err != nil {
+			return nil, err
+		}
+		res.Comparisons = append(res.Comparisons, c)
+	}
+	res.Verdict = report.Overall(res.Comparisons)
+	res.Warnings = append(slices.Clone(s.warnings), s.notices...)
+	s.costs.Seconds = time.Since(s.begun).Seconds()
+	res.Costs = s.costs
+	res.Environment = s.environment()
+	return res, nil
+}
+
+// environment is that of the runs; without one, what the builds tell.
+func (s *session) environment() report.Environment {
+	var e report.Environment
+	if s.env0 != nil {
+		e = *s.env0
+	}
+	for _, k := range s.kernels {
+		e.Compiler = k.Compiler
+	}
+	f := host.Identify()
+	e.Host = report.Host{CPU: f.CPU, CPUs: f.CPUs, MemoryMiB: f.MemoryMiB, Kernel: f.Kernel, Distribution: f.Distribution}
+	return e
+}
+
+// buildAll builds every kernel of the plan, or finds it in the cache. One that
+// does not build makes its question untestable.
+func (s *session) buildAll(ctx context.Context) error {
+	for _, commit := range s.commits() {
+		if !s.needed(commit) {
+			continue
+		}
+		label := s.label(commit)
+		k, err := s.env.build(ctx, s.src, commit, label, s.opts.Config)
+		row := store.Build{Revision: label}
+		switch {
+		case err == nil:
+			s.kernels[commit] = k
+			row.Key, row.Identity, row.Seconds, row.Cached = k.Key, k.Identity, k.Seconds, k.Cached
+			s.countBuild(k)
+			if err := s.keepConfig(k); err != nil {
+				return err
+			}
+		case blamesKernel(err):
+			s.broken[commit] = err
+			row.Error = err.Error()
+			s.env.UI.Warn("%s: %v", label, err)
+		default:
+			return err
+		}
+		if err := s.journal.Build(ctx, row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needed is false for a base that no question compares, which happens when a
+// patch with reduced context changed both sides; and for untestable questions.
+func (s *session) needed(commit string) bool {
+	return slices.ContainsFunc(s.questions, func(q *question) bool {
+		return q.why == "" && (q.pair.With == commit || q.pair.Without == commit)
+	})
+}
+
+// label names a kernel for progress: its version, and what was done to the tree.
+func (s *session) label(commit string) string {
+	name := "linux " + s.src.Version
+	if commit == s.base {
+		return name
+	}
+	for _, q := range s.questions {
+		switch commit {
+		case q.pair.With:
+			return name + " with " + q.name
+		case q.pair.Without:
+			return name + " without " + q.name
+		}
+	}
+	return name
+}
+
+func (s *session) countBuild(k *kbuild.Kernel) {
+	if k.Cached {
+		s.costs.BuildsCached++
+		return
+	}
+	s.costs.Builds++
+	s.costs.BuildSeconds += k.Seconds
+}
+
+// keepConfig copies a kernel's final .config into the run's folder: the cache
+// may forget the kernel, the run must not.
+func (s *session) keepConfig(k *kbuild.Kernel) error {
+	data, err := os.ReadFile(k.Config)
+	if err != nil {
+		return err
+	}
+	dir := s.journal.Path("kernels")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, k.Identity[:16]+".config"), data, 0o600)
+}
+
+// answer decides one question.
+func (s *session) answer(ctx context.Context, q *question) (report.Comparison, error) {
+	with := &side{revision: q.describe(true), commit: q.pair.With}
+	without := &side{revision: q.describe(false), commit: q.pair.Without}
+	if q.why != "" {
+		with.revision, without.revision = "", ""
+		return q.unmeasured(s.src.Version, with, without, report.Untestable, q.why), nil
+	}
+	for _, x := range []*side{with, without} {
+		if err := s.broken[x.commit]; err != nil {
+			return q.unmeasured(s.src.Version, with, without, report.Untestable, x.revision+": "+err.Error()), nil
+		}
+		x.identity = s.kernels[x.commit].Identity
+	}
+	if with.identity == without.identity && !s.opts.MeasureNoop {
+		return q.unmeasured(s.src.Version, with, without, report.NoOp, "both build to the same image"), nil
+	}
+	d, err := s.duel(ctx, q, with, without)
+	if err != nil {
+		return report.Comparison{}, err
+	}
+	return q.compare(s.src.Version, with, without, *d), nil
+}
+
+// duel runs with and without in turn until the rules decide or the budget ends.
+func (s *session) duel(ctx context.Context, q *question, with, without *side) (*bisect.Decision, error) {
+	d, err := bisect.NewDuel(q.rules)
+	if err != nil {
+		return nil, err
+	}
+	show := s.env.UI.Stage(q.name + ": measure")
+	for {
+		next, decision := d.Next()
+		if decision != nil {
+			show.Note(string(decision.Gate))
+			show.End(nil)
+			return decision, nil
+		}
+		if s.opts.Budget > 0 && time.Since(s.begun) > s.opts.Budget {
+			d.Stop(fmt.Sprintf("the budget of %s is spent", s.opts.Budget))
+			continue
+		}
+		x := with
+		if next == bisect.Bad {
+			x = without
+		}
+		o, err := s.trial(ctx, q, x, sideName(next))
+		if err != nil {
+			show.End(err)
+			return nil, err
+		}
+		judged := q.judge(o)
+		x.add(judged)
+		if err := d.Add(next, judged); err != nil {
+			return nil, err
+		}
+		showStanding(show, q, d, sideName(next), o)
+	}
+}
+
+// showStanding says after each run what it gave and how many there will be.
+func showStanding(show *ui.Stage, q *question, d *bisect.Duel, name string, o measure.Outcome) {
+	at := d.Standing()
+	n := at.Good.Measured + at.Bad.Measured
+	next := 80
+	for _, look := range []int{40, 20, 10, 6} {
+		if n < 2*look {
+			next = look
+		}
+	}
+	text := o.Reason
+	if v, err := q.metric.Of(o); err == nil {
+		text = q.metric.Name + " " + measure.Format(v)
+	}
+	show.Note(fmt.Sprintf("%s: %s", name, shorten(text)))
+	show.Set(int64(n), int64(2*next))
+}
+
+// trial returns the next outcome of a side: a replayed one as long as there are
+// some, else that of a fresh boot, which is journalled before it is used.
+func (s *session) trial(ctx context.Context, q *question, x *side, name string) (measure.Outcome, error) {
+	if o, ok := s.takeReplay(q, x, name); ok {
+		return o, nil
+	}
+	release, err := s.env.lockHost(ctx, "measuring "+q.name)
+	if err != nil {
+		return measure.Outcome{}, err
+	}
+	defer release()
+	if err := s.openLab(ctx, s.kernels[x.commit].Image); err != nil {
+		return measure.Outcome{}, err
+	}
+	s.trials++
+	dir := s.journal.Path(fmt.Sprintf("%03d-%s-%s", s.trials, q.name, name))
+	started := time.Now()
+	before, _ := host.Load(ctx)
+	t, err := s.lab.run(ctx, s.kernels[x.commit].Image, job{workload: q.workload, limit: q.limit}, dir)
+	if err != nil {
+		return measure.Outcome{}, err
+	}
+	after, _ := host.Load(ctx)
+	if err := s.admit(ctx, &t, before, after); err != nil {
+		return measure.Outcome{}, err
+	}
+	s.count(t)
+	s.notice(name, t)
+	return t.outcome, s.journal.Outcome(ctx, store.Outcome{
+		Case: q.name, Side: name, Revision: x.revision, Kernel: x.identity,
+		Status: t.outcome.Status.String(), Reason: t.outcome.Reason, Values: t.outcome.Values, Limit: t.outcome.Limit,
+		Started: started, Boot: t.boot, Push: t.push, Work: t.work, Total: t.total,
+		HostLoad: host.Between(before, after).Map(after), Dir: dir,
+	})
+}
+
+// takeReplay returns the next finished run of a side that the journal has. The
+// runs of a side are taken in the order they were made, so that a resume decides
+// as the first process would have.
+func (s *session) takeReplay(q *question, x *side, name string) (measure.Outcome, bool) {
+	i := slices.IndexFunc(s.replay, func(o store.Outcome) bool {
+		return o.Case == q.name && o.Side == name && o.Kernel == x.identity
+	})
+	if i < 0 {
+		return measure.Outcome{}, false
+	}
+	old := s.replay[i]
+	s.replay = slices.Delete(s.replay, i, i+1)
+	o := measure.Outcome{Reason: old.Reason, Limit: old.Limit, Values: old.Values}
+	if err := o.Status.UnmarshalText([]byte(old.Status)); err != nil {
+		return measure.Outcome{}, false
+	}
+	s.costs.Runs++
+	s.costs.RunSeconds += old.Total.Seconds()
+	return o, true
+}
+
+// admit turns a measured run into the host's trouble when it must not be
+// compared: the machine was busy, or differs from the earlier ones. That is
+// decided before anyone looks at the number.
+func (s *session) admit(ctx context.Context, t *trial, before, after host.Sample) error {
+	if t.outcome.Status != measure.OK {
+		return nil
+	}
+	env := environmentOf(t, s.lab.reason)
+	if s.env0 == nil {
+		s.env0 = &env
+		if err := s.journal.Event(ctx, eventEnvironment, env); err != nil {
+			return err
+		}
+	}
+	if why := sameEnvironment(*s.env0, env); why != "" {
+		t.outcome = measure.Outcome{Status: measure.Infra, Reason: why}
+		return nil
+	}
+	limits := host.DefaultLimits()
+	if s.opts.Machine.AnyLoad {
+		limits = host.Limits{}
+	}
+	if err := limits.Check(before, after); err != nil {
+		s.env.UI.Warn("%v; the run is repeated", err)
+		t.outcome = measure.Outcome{Status: measure.Infra, Reason: err.Error()}
+	}
+	return nil
+}
+
+// environmentOf is what a run was made in.
+func environmentOf(t *trial, reason string) report.Environment {
+	e := report.Environment{
+		Accel: string(t.facts.Accel), AccelReason: reason, Machine: t.facts.Machine, Firmware: t.facts.Firmware, QEMU: t.facts.QEMU,
+		CPUs: t.facts.CPUs, MemoryMiB: t.facts.MemoryMiB, Cmdline: t.facts.Cmdline,
+	}
+	if t.hello != nil {
+		e.Clocksource, e.HZ, e.Cmdline = t.hello.Clocksource, t.hello.HZ, t.hello.Cmdline
+	}
+	return e
+}
+
+func (s *session) count(t trial) {
+	s.costs.RunSeconds += t.total.Seconds()
+	s.costs.Retries += t.facts.Retries
+	if t.outcome.Status == measure.Infra {
+		s.costs.Retries++
+		return
+	}
+	s.costs.Runs++
+}
+
+// notice keeps what the console said once a side and kind: a stall or a warning
+// does not end a run, and weakens its number.
+func (s *session) notice(name string, t trial) {
+	for _, e := range t.events {
+		text := fmt.Sprintf("%s: the console said (%s): %s", name, e.Kind, shorten(e.Line))
+		prefix := fmt.Sprintf("%s: the console said (%s)", name, e.Kind)
+		if !slices.ContainsFunc(s.notices, func(n string) bool { return len(n) >= len(prefix) && n[:len(prefix)] == prefix }) {
+			s.notices = append(s.notices, text)
+		}
+	}
+}
+
+// Run plans and measures what the options ask for; see NewPlan and (*Plan).Run.
+// With DryRun the plan is all, and goes to out.
+func Run(ctx context.Context, env *Env, o RunOptions, out io.Writer) (*report.Result, error) {
+	p, err := NewPlan(ctx, env, o)
+	if err != nil {
+		return nil, err
+	}
+	if o.DryRun {
+		return nil, p.Write(out)
+	}
+	w := env.UI.Writer()
+	err = errors.Join(p.Write(w), w.Close())
+	if err != nil {
+		return nil, err
+	}
+	return p.Run(ctx)
+}

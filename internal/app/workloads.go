@@ -1,0 +1,31 @@
+package app
+
+import (
+	"strings"
+
+	"github.com/kbisect/kbisect/guest/workload"
+	"github.com/kbisect/kbisect/internal/measure"
+	"github.com/kbisect/kbisect/internal/stats"
+)
+
+// exactTests are the statistics behind every decision.
+var exactTests = stats.Exact{}
+
+// workloadName is the part of a specification before its parameters.
+func workloadName(spec string) string {
+	name, _, _ := strings.Cut(spec, ",")
+	return name
+}
+
+// parseWorkload checks a specification and returns it with its metrics.
+func parseWorkload(spec string) (string, []measure.Def, error) {
+	w, _, err := workload.Parse(spec)
+	if err != nil {
+		return "", nil, Usagef("kbisect list workloads shows names, parameters and bounds", "%v", err)
+	}
+	var defs []measure.Def
+	for _, m := range w.Metrics() {
+		defs = append(defs, measure.Def{Name: m.Name, Unit: m.Unit, Better: m.Better, Dist: m.Dist, About: m.Doc})
+	}
+	return spec, defs, nil
+}
