@@ -32,14 +32,13 @@ type pkg struct {
 type aptState struct {
 	dir   string
 	entry aptEntry
-	extra []string // "Name=value"
 }
 
 // checkEvery is how long an index counts as new.
 const checkEvery = 24 * time.Hour
 
 func (o *Options) aptState(e aptEntry) aptState {
-	return aptState{dir: o.root("apt", shortHash(e.URI+" "+e.Suite)), entry: e, extra: o.aptConf}
+	return aptState{dir: o.root("apt", shortHash(e.String()+"\n"+e.Options)), entry: e}
 }
 
 // prepare makes the folders and files that apt wants to find.
@@ -53,9 +52,7 @@ func (s aptState) prepare() error {
 	fmt.Fprintf(&src, "Types: deb\nURIs: %s\nSuites: %s\nComponents: %s\n", s.entry.URI, s.entry.Suite, distComponent)
 	// Only what is needed: no Contents, no DEP-11, no translations, no deltas.
 	src.WriteString("Targets: Packages\nLanguages: none\nPDiffs: no\n")
-	if s.entry.SignedBy != "" {
-		fmt.Fprintf(&src, "Signed-By: %s\n", s.entry.SignedBy)
-	}
+	src.WriteString(s.entry.Options)
 	// The hooks of the host's configuration are for the host's lists.
 	const conf = "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n#clear APT::Update::Post-Invoke-Success;\n"
 	return errors.Join(
@@ -106,7 +103,7 @@ func (s aptState) run(ctx context.Context, dir, tool string, args ...string) (st
 		// Run by root, apt downloads as the user _apt, who cannot write to root's cache.
 		opts = append(opts, "APT::Sandbox::User=root")
 	}
-	for _, o := range append(opts, s.extra...) {
+	for _, o := range opts {
 		argv = append(argv, "-o", o)
 	}
 	cmd := proc.Command(ctx, tool, append(argv, args...)...)

@@ -2,15 +2,33 @@ package source
 
 import (
 	"bufio"
+	"fmt"
 	"slices"
 	"strings"
 )
 
 // aptEntry is one place apt can ask: a repository and one suite of it.
 type aptEntry struct {
-	URI      string
-	Suite    string
-	SignedBy string // as configured: file names, fingerprints, or a key; may be ""
+	URI   string
+	Suite string
+	// Options are the deb822 lines that say how far the repository is trusted, as
+	// the host has them: a mirror that is signed by another key, or a snapshot whose
+	// index has expired, is still one that the host takes.
+	Options string
+}
+
+// keptOptions are the fields that Options may have, in this order, by their
+// name in the one-line format; in deb822 the same name has capitals.
+var keptOptions = []string{"signed-by", "trusted", "check-valid-until", "check-date", "valid-until-max", "allow-insecure", "allow-weak", "by-hash"}
+
+func options(get func(name string) string) string {
+	var b strings.Builder
+	for _, name := range keptOptions {
+		if v := get(name); v != "" {
+			fmt.Fprintf(&b, "%s: %s\n", name, v)
+		}
+	}
+	return b.String()
 }
 
 func (e aptEntry) String() string { return e.URI + " " + e.Suite }
@@ -30,22 +48,21 @@ func parseSourcesList(text string) []aptEntry {
 			continue
 		}
 		rest = strings.TrimSpace(rest)
-		signedBy := ""
+		opts := map[string]string{}
 		if strings.HasPrefix(rest, "[") {
-			opts, after, ok := strings.Cut(rest[1:], "]")
+			inside, after, ok := strings.Cut(rest[1:], "]")
 			if !ok {
 				continue
 			}
-			for _, o := range strings.Fields(opts) {
-				if v, ok := strings.CutPrefix(o, "signed-by="); ok {
-					signedBy = strings.ReplaceAll(v, ",", " ")
-				}
+			for _, o := range strings.Fields(inside) {
+				name, value, _ := strings.Cut(o, "=")
+				opts[strings.ToLower(name)] = strings.ReplaceAll(value, ",", " ")
 			}
 			rest = after
 		}
 		f := strings.Fields(rest)
 		if len(f) >= 3 && slices.Contains(f[2:], distComponent) {
-			list = append(list, aptEntry{URI: f[0], Suite: f[1], SignedBy: signedBy})
+			list = append(list, aptEntry{URI: f[0], Suite: f[1], Options: options(func(n string) string { return opts[n] })})
 		}
 	}
 	return list
@@ -64,7 +81,7 @@ func parseSources(text string) []aptEntry {
 		}
 		for _, uri := range strings.Fields(st["uris"]) {
 			for _, suite := range strings.Fields(st["suites"]) {
-				list = append(list, aptEntry{URI: uri, Suite: suite, SignedBy: st["signed-by"]})
+				list = append(list, aptEntry{URI: uri, Suite: suite, Options: options(func(n string) string { return st[n] })})
 			}
 		}
 	}
@@ -88,7 +105,7 @@ func parseStanzas(text string) []map[string]string {
 			cur, last = nil, ""
 		case line[0] == ' ' || line[0] == '\t':
 			if cur != nil && last != "" {
-				cur[last] = strings.TrimPrefix(cur[last]+"\n"+strings.TrimRight(line, " \t"), "\n")
+				cur[last] += "\n" + strings.TrimRight(line, " \t")
 			}
 		default:
 			name, value, ok := strings.Cut(line, ":")
@@ -185,7 +202,7 @@ func otherSuites(host []aptEntry, release string) []aptEntry {
 			if (has == "-security") != (part == "-security") {
 				continue
 			}
-			n := aptEntry{URI: e.URI, Suite: release + part, SignedBy: e.SignedBy}
+			n := aptEntry{URI: e.URI, Suite: release + part, Options: e.Options}
 			if !slices.Contains(list, n) && !slices.Contains(host, n) {
 				list = append(list, n)
 			}

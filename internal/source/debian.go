@@ -127,7 +127,11 @@ func (o *Options) fetchDebian(ctx context.Context, version, memo string) (*Sourc
 // findPackage asks group after group of suites until one has the version.
 func (o *Options) findPackage(ctx context.Context, version string) (pkg, error) {
 	codename := hostCodename()
-	host, err := hostEntries(ctx, codename)
+	ask := hostEntries
+	if o.host != nil {
+		ask = o.host
+	}
+	host, err := ask(ctx, codename)
 	if err != nil {
 		return pkg{}, err
 	}

@@ -81,7 +81,7 @@ func importArchive(ctx context.Context, a archive, o *Options) (err error) {
 		return fmt.Errorf("clear old import: %w", err)
 	}
 	// Measured: a 138 MB .tar.xz becomes a 330 MB pack.
-	need := 3*a.size + 64<<20
+	need := 3*a.size + 4<<20
 	if err := needRoom(imports, need); err != nil {
 		return err
 	}

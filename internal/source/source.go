@@ -64,8 +64,8 @@ type Options struct {
 	Offline bool
 
 	// What tests replace.
-	now     func() time.Time
-	aptConf []string // more apt options, "Name=value"
+	now  func() time.Time
+	host func(ctx context.Context, codename string) ([]aptEntry, error) // hostEntries
 }
 
 func (o *Options) progress(stage string, done, total int64) {

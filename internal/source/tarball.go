@@ -29,13 +29,10 @@ func openTarball(ctx context.Context, path string, o Options) (*Source, error) {
 		key:  "tar-" + sum[:24],
 		name: path,
 		size: size,
-		read: func(_ context.Context, use func(io.Reader) error) error {
-			f, err := os.Open(path)
-			if err != nil {
-				return err
-			}
-			defer f.Close()
-			return use(&counter{r: f, total: size, tell: func(n, t int64) { o.progress(StageImport, n, t) }})
+		read: func(ctx context.Context, use func(io.Reader) error) error {
+			return fileReader(path)(ctx, func(r io.Reader) error {
+				return use(&counter{r: r, total: size, tell: func(n, t int64) { o.progress(StageImport, n, t) }})
+			})
 		},
 	}, &o)
 	if err != nil {
@@ -43,6 +40,18 @@ func openTarball(ctx context.Context, path string, o Options) (*Source, error) {
 	}
 	src.Name = path
 	return src, nil
+}
+
+// fileReader reads an archive that is a file.
+func fileReader(path string) func(context.Context, func(io.Reader) error) error {
+	return func(_ context.Context, use func(io.Reader) error) error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		return use(f)
+	}
 }
 
 // tarballHash returns the SHA-256 and the size of a file, from the memo if it

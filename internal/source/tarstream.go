@@ -3,6 +3,7 @@ package source
 import (
 	"archive/tar"
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,8 @@ var errGitEnded = errors.New("git fast-import ended early")
 func writeStream(ctx context.Context, w io.Writer, archive io.Reader) error {
 	s := &stream{w: bufio.NewWriterSize(w, 1<<20)}
 	fmt.Fprintf(s.w, "feature done\ncommit %s\ncommitter %s <%s> %s\ndata 0\n\n", importRef, gitx.CommitName, gitx.CommitEmail, gitx.CommitDate)
-	tr := tar.NewReader(archive)
+	end := &endBlock{r: archive}
+	tr := tar.NewReader(end)
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -72,6 +74,9 @@ func writeStream(ctx context.Context, w io.Writer, archive io.Reader) error {
 			return err
 		}
 	}
+	if !end.zero() {
+		return fmt.Errorf("read archive: it has no end: %w", io.ErrUnexpectedEOF)
+	}
 	if s.files == 0 {
 		return errors.New("read archive: it has no files")
 	}
@@ -84,6 +89,30 @@ func writeStream(ctx context.Context, w io.Writer, archive io.Reader) error {
 		return fmt.Errorf("read archive: %w", err)
 	}
 	return nil
+}
+
+// endBlock remembers the last block that was read. An archive ends in blocks of
+// zeros; archive/tar takes one that was cut between two members for complete.
+type endBlock struct {
+	r    io.Reader
+	last []byte
+}
+
+const blockSize = 512
+
+func (e *endBlock) Read(p []byte) (int, error) {
+	n, err := e.r.Read(p)
+	if n >= blockSize {
+		e.last = append(e.last[:0], p[n-blockSize:n]...)
+	} else {
+		e.last = append(e.last, p[:n]...)
+		e.last = append(e.last[:0], e.last[max(0, len(e.last)-blockSize):]...)
+	}
+	return n, err
+}
+
+func (e *endBlock) zero() bool {
+	return len(e.last) == blockSize && len(bytes.Trim(e.last, "\x00")) == 0
 }
 
 // stream is the state of one import.

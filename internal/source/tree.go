@@ -26,6 +26,9 @@ func openTree(ctx context.Context, path string, o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPartial(ctx, user, info, &o); err != nil {
+		return nil, err
+	}
 	version, err := treeVersion(ctx, user, info.head)
 	if errors.Is(err, errNoKernel) {
 		return nil, &SpecError{Spec: path, Reason: err.Error()}
@@ -44,7 +47,7 @@ func openTree(ctx context.Context, path string, o Options) (*Source, error) {
 		return nil, diskFull(err, o.root(), 1<<20)
 	}
 	src := &Source{GitDir: dir, Head: info.head, Name: path, Version: version, tree: path}
-	return src, warnTree(ctx, user, src, info, &o)
+	return src, warnDirty(ctx, user, info, &o)
 }
 
 // tree is what has to be known of a user's repository.
@@ -77,11 +80,12 @@ func readTree(ctx context.Context, user gitx.Repo) (tree, error) {
 	if t.objects, err = filepath.EvalSymlinks(t.objects); err != nil {
 		return t, fmt.Errorf("read git tree: %w", err)
 	}
-	partial, err := user.Output(ctx, "config", "--default", "", "--get", "extensions.partialClone")
-	if err != nil {
+	// Old and new ways to mark one; exit code 1 is "no such setting".
+	err = user.Run(ctx, "config", "--get-regexp", `^(extensions\.partialclone|remote\..*\.promisor)$`)
+	if e := (*gitx.Error)(nil); err != nil && !(errors.As(err, &e) && e.ExitCode == 1) {
 		return t, err
 	}
-	t.partial = partial != ""
+	t.partial = err == nil
 	t.head, err = user.ResolveCommit(ctx, "HEAD")
 	if errors.As(err, new(*gitx.UnknownRevisionError)) {
 		return t, &SpecError{Spec: user.Dir, Reason: "a git tree without a commit"}
@@ -128,29 +132,36 @@ func alternateLine(p string) string {
 	return quotePath(p)
 }
 
-// warnTree says what the user may not expect of the tree, and fails when a
-// partial clone lacks what HEAD needs.
-func warnTree(ctx context.Context, user gitx.Repo, src *Source, t tree, o *Options) error {
-	if !t.bare {
-		// Submodules are none of a kernel's business; untracked files are build output.
-		out, err := user.Output(ctx, "status", "--porcelain=v1", "-z", "--untracked-files=no", "--ignore-submodules=all")
-		if err != nil {
-			return err
-		}
-		if n := strings.Count(out, "\x00"); n > 0 {
-			o.warn("%s has uncommitted changes to %d files: only what is committed is used", user.Dir, n)
-		}
+// checkPartial refuses a partial clone that lacks files of its HEAD: git would
+// fetch them, one by one, and kbisect does not use a user's remotes.
+func checkPartial(ctx context.Context, user gitx.Repo, t tree, o *Options) error {
+	if !t.partial {
+		return nil
 	}
-	if t.partial {
-		out, err := src.Repo().Output(ctx, "rev-list", "--objects", "--no-walk", "--missing=print", src.Head)
-		if err != nil {
-			return err
-		}
-		if strings.HasPrefix(out, "?") || strings.Contains(out, "\n?") {
-			return &SpecError{Spec: user.Dir, Reason: "a partial clone that lacks files of its HEAD",
-				Hint: "complete it: git fetch --refetch --no-filter"}
-		}
-		o.warn("%s is a partial clone: revisions whose files it lacks cannot be built", user.Dir)
+	out, err := user.Output(ctx, "rev-list", "--objects", "--no-walk", "--missing=print", t.head)
+	if err != nil {
+		return err
+	}
+	if strings.HasPrefix(out, "?") || strings.Contains(out, "\n?") {
+		return &SpecError{Spec: user.Dir, Reason: "a partial clone that lacks files of its HEAD",
+			Hint: "complete it: git fetch --refetch --no-filter"}
+	}
+	o.warn("%s is a partial clone: revisions whose files it lacks cannot be built", user.Dir)
+	return nil
+}
+
+// warnDirty says that uncommitted changes are not seen.
+func warnDirty(ctx context.Context, user gitx.Repo, t tree, o *Options) error {
+	if t.bare {
+		return nil
+	}
+	// Submodules are none of a kernel's business; untracked files are build output.
+	out, err := user.Output(ctx, "status", "--porcelain=v1", "-z", "--untracked-files=no", "--ignore-submodules=all")
+	if err != nil {
+		return err
+	}
+	if n := strings.Count(out, "\x00"); n > 0 {
+		o.warn("%s has uncommitted changes to %d files: only what is committed is used", user.Dir, n)
 	}
 	return nil
 }
