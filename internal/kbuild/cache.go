@@ -179,7 +179,7 @@ func describe(tmp string, t *buildTree, info *Info) error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	info.Release = strings.TrimSpace(string(release))
+	info.Uname = strings.TrimSpace(string(release))
 	info.Size, err = diskUsage(tmp)
 	return err
 }

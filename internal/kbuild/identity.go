@@ -107,7 +107,7 @@ func noteIDs(data []byte, base int64, order binary.ByteOrder) []span {
 		nameAt := pos + head
 		descAt := nameAt + (name+3)&^3
 		next := descAt + (desc+3)&^3
-		if name > len(data) || desc > len(data) || next > len(data) {
+		if name > len(data) || desc > len(data) || descAt+desc > len(data) { // the last one may lack its padding
 			break
 		}
 		if kind == ntGNUBuildID && bytes.Equal(data[nameAt:nameAt+name], []byte("GNU\x00")) {

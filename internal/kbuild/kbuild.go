@@ -101,7 +101,7 @@ type Info struct {
 	Key       string   `json:"key"`
 	Identity  string   `json:"identity"` // see Identity
 	Tree      string   `json:"tree"`     // of the source
-	Release   string   `json:"release"`  // as uname -r says
+	Uname     string   `json:"release"`  // as uname -r says
 	Target    Target   `json:"target"`
 	Config    string   `json:"config"`    // hash of what was asked for
 	Final     string   `json:"final"`     // hash of the .config that came of it
