@@ -43,7 +43,7 @@ func parseSourcesList(text string) []aptEntry {
 	var list []aptEntry
 	for _, line := range strings.Split(text, "\n") {
 		line, _, _ = strings.Cut(line, "#")
-		kind, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		kind, rest, _ := strings.Cut(strings.TrimSpace(strings.ReplaceAll(line, "\t", " ")), " ")
 		if kind != "deb" {
 			continue
 		}
