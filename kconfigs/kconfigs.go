@@ -22,6 +22,10 @@ const (
 	Own  = "own"
 )
 
+// net trims the network stack, which is the user's business in a .config of the
+// user's; own.config has what it needs of it.
+const net = "net"
+
 const ext = ".config"
 
 //go:embed *.config
@@ -38,6 +42,18 @@ func List() []string {
 		names = append(names, strings.TrimSuffix(e.Name(), ext))
 	}
 	sort.Strings(names)
+	return names
+}
+
+// Over returns the fragments that are merged over a .config of the user's: Own,
+// which makes it boot, and every feature, which workloads need built in.
+func Over() []string {
+	names := []string{Own}
+	for _, n := range Default() {
+		if n != Base && n != net {
+			names = append(names, n)
+		}
+	}
 	return names
 }
 
