@@ -200,7 +200,7 @@ func (s *system) memoryRow() Row {
 }
 
 func cpuRow() Row {
-	row := Row{Name: "CPUs", Status: OK, Found: fmt.Sprint(cpus()), Need: "2 for a guest: with one, waits for RCU do not show"}
+	row := Row{Name: "CPUs", Status: OK, Found: fmt.Sprint(cpus()), Need: "2 for a guest: RCU waits need both"}
 	if cpus() < 2 {
 		row.Status, row.Fix = Warning, "latencies of two virtual CPUs on one real CPU are noisy"
 	}
@@ -224,7 +224,7 @@ func (s *system) loadRow() Row {
 
 // accelRow is a warning at worst: everything works under TCG, only slower.
 func accelRow(a Accel) Row {
-	row := Row{Name: "accelerator", Status: OK, Found: a.Use + ": " + a.Reason, Need: "fast guests; TCG works everywhere and is slower"}
+	row := Row{Name: "accelerator", Status: OK, Found: a.Use + ": " + a.Reason, Need: "guests (TCG works too, slower)"}
 	switch a.State {
 	case AccelUnproved:
 		row.Status, row.Fix = Warning, "kbisect doctor --prove"

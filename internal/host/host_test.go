@@ -61,7 +61,7 @@ func newFake(t *testing.T, pm string, euid int) *fakeHost {
 	f.file("root/proc/cpuinfo", "model name\t: Fake CPU\nflags\t\t: fpu hypervisor\n", 0o644)
 	f.file("root/proc/sys/kernel/osrelease", "6.1.0\n", 0o644)
 	f.file("root/etc/os-release", "PRETTY_NAME=\"Fake Linux 1\"\n", 0o644)
-	for _, name := range []string{"make", "ld", "flex", "bison", "bc", "awk", "cmp", "find", "git", "tar", "xz", "dpkg-deb", "ccache", "go", "perl", "patch"} {
+	for _, name := range []string{"make", "ld", "flex", "bison", "bc", "bash", "awk", "cmp", "find", "git", "tar", "xz", "dpkg-deb", "ccache", "go", "perl", "patch"} {
 		f.script(name, "echo "+name+" version 9.1")
 	}
 	f.script("gcc", `case "$*" in
@@ -670,6 +670,42 @@ func BenchmarkLoad(b *testing.B) {
 	for b.Loop() {
 		if _, err := Load(b.Context()); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func TestText(t *testing.T) {
+	f := newFake(t, "apt-get", 0)
+	f.remove("bin/flex", "libelf", "bin/ccache")
+	r := Examine(t.Context(), f.opts)
+	var b bytes.Buffer
+	must(t, r.Text(&b))
+	text := strings.ReplaceAll(b.String(), f.dir, "/h")
+	for _, want := range []string{
+		"flex                  missing   -                             building kernels (Kconfig's parser)\n" +
+			"                                fix: apt-get install flex\n",
+		"ccache                optional  -                             faster rebuilds\n",
+		"qboot.rom             ok        /h/fw/qboot.rom",
+		"host: Fake CPU, ",
+		"missing: flex, libelf\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in\n%s", want, text)
+		}
+	}
+	var js bytes.Buffer
+	must(t, r.JSON(&js))
+	var keys struct {
+		OK   *bool
+		Rows []map[string]any
+	}
+	must(t, json.Unmarshal(js.Bytes(), &keys))
+	if keys.OK == nil || *keys.OK || len(keys.Rows) != len(r.Rows) {
+		t.Fatalf("%s", &js)
+	}
+	for _, k := range []string{"name", "status", "found", "need", "fix", "package"} {
+		if _, ok := keys.Rows[0][k]; !ok {
+			t.Errorf("no key %q", k)
 		}
 	}
 }

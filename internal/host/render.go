@@ -19,11 +19,14 @@ func (r Report) Text(w io.Writer) error {
 			found = "-"
 		}
 		line := fmt.Sprintf("%-20s  %-8s  %s", row.Name, row.Status, found)
-		// What it is for goes beside the value, or below a long one.
-		if utf8.RuneCountInString(line) <= 62 && utf8.RuneCountInString(row.Need) <= 36 {
-			line = fmt.Sprintf("%-62s  %s", line, row.Need)
-		} else if row.Status != OK {
-			line += "\n" + strings.Repeat(" ", indent) + "for " + row.Need
+		// What it is for goes into its column, or behind a longer value, or below.
+		switch n := utf8.RuneCountInString(line); {
+		case n <= 60 && utf8.RuneCountInString(row.Need) <= 38:
+			line = fmt.Sprintf("%-60s  %s", line, row.Need)
+		case n+2+utf8.RuneCountInString(row.Need) <= 100:
+			line += "  " + row.Need
+		default:
+			line += "\n" + strings.Repeat(" ", indent) + row.Need
 		}
 		fmt.Fprintln(b, line)
 		if row.Fix != "" {
