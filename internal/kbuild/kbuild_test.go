@@ -382,6 +382,38 @@ func TestTornCheckout(t *testing.T) {
 	}
 }
 
+// TestReboot: after a loss of power an object may be there, empty and new.
+func TestReboot(t *testing.T) {
+	repo := newRepo(t)
+	b := Builder{Cache: t.TempDir()}
+	commit := repo.commit(fakeTree())
+	want := repo.build(b, commit)
+	dirs, _ := filepath.Glob(filepath.Join(b.Cache, "build", "*", "src"))
+	if len(dirs) != 1 {
+		t.Fatal(dirs)
+	}
+	state := filepath.Join(filepath.Dir(dirs[0]), "state.json")
+	text, err := os.ReadFile(state)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		state: strings.Replace(string(text), bootID(), "another-boot", 1),
+		filepath.Join(dirs[0], objName, "value.o"): "",
+		filepath.Join(dirs[0], "other.c"):          "",
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(want.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if got := repo.build(b, commit); got.SHA256 != want.SHA256 {
+		t.Errorf("got %+v\nwant %+v", got.Info, want.Info)
+	}
+}
+
 // TestDamagedKernel: a kernel whose image changed is not a kernel.
 func TestDamagedKernel(t *testing.T) {
 	repo := newRepo(t)

@@ -24,13 +24,14 @@ func safePath(path string) bool {
 // for this cache.
 func buildRoot(cache string) (string, error) {
 	root := filepath.Join(cache, "build")
-	// make finds out where it really is, so a symbolic link hides nothing.
+	// make finds out where it really is, so a symbolic link hides nothing; and
+	// kbuild compares paths, so it gets the real one from the start.
 	actual, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return "", infra("find build cache", err)
 	}
-	if safePath(root) && safePath(actual) {
-		return root, nil
+	if safePath(actual) {
+		return actual, nil
 	}
 	return privateRoot(actual)
 }

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/kbisect/kbisect/internal/gitx"
@@ -32,7 +33,8 @@ type state struct {
 	GitDir     string    `json:"git_dir"`    // whose trees these are, for a reader
 	Tree       string    `json:"tree"`       // the source is this tree; "" when there is none yet
 	Step       string    `json:"step"`       // what is going on: "", "checkout" or "make"
-	Since      time.Time `json:"since"`      // when Step began, by the file system's clock
+	Since      time.Time `json:"since"`      // just before Step began
+	Boot       string    `json:"boot"`       // of the machine, when this was written
 	Configured bool      `json:"configured"` // .config is the one that was checked, for this tree
 	Overrides  []string  `json:"overrides"`
 	Full       int64     `json:"full"`     // steps of the first build
@@ -107,6 +109,7 @@ func (t *buildTree) load() error {
 
 // save writes the state.
 func (t *buildTree) save() error {
+	t.st.Boot = bootID()
 	data, err := json.MarshalIndent(t.st, "", "  ")
 	if err == nil {
 		err = writeFile(filepath.Join(t.dir, "state.json"), append(data, '\n'))
@@ -117,18 +120,23 @@ func (t *buildTree) save() error {
 	return nil
 }
 
-// enter notes that step begins. The time is the file system's, since it will be
-// compared with those of files.
-func (t *buildTree) enter(step string) error {
-	t.st.Step = step
-	if err := t.save(); err != nil {
-		return err
-	}
-	info, err := os.Stat(filepath.Join(t.dir, "state.json"))
+// bootID identifies the machine's current boot, "" where it cannot be told.
+func bootID() string {
+	data, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return infra("write build cache", err)
+		return ""
 	}
-	t.st.Since = info.ModTime()
+	return strings.TrimSpace(string(data))
+}
+
+// enterSlack is subtracted from the time at which a step began, since files get
+// theirs from a coarser clock. Discarding a little more than was torn costs a
+// few objects.
+const enterSlack = 2 * time.Second
+
+// enter notes that step begins.
+func (t *buildTree) enter(step string) error {
+	t.st.Step, t.st.Since = step, time.Now().Add(-enterSlack)
 	return t.save()
 }
 
@@ -162,33 +170,54 @@ func (t *buildTree) build(ctx context.Context) error {
 }
 
 // recover discards what a killed build was writing: everything in the objects'
-// folder that is as new as its make. The rest was complete before.
+// folder that is as new as its make. The rest was complete before. After a boot
+// of the machine, which may have been a loss of power, it also discards objects
+// that never reached the disk, and has the source compared with its index.
 func (t *buildTree) recover() error {
 	// We hold the lock, so this is nobody's.
 	if err := os.RemoveAll(filepath.Join(t.dir, "index.lock")); err != nil {
 		return infra("clean build tree", err)
 	}
-	if t.st.Step != "make" {
+	rebooted := t.st.Tree != "" && t.st.Boot != bootID()
+	killed := t.st.Step == "make"
+	if !rebooted && !killed {
 		return nil
 	}
-	err := filepath.WalkDir(t.obj(), func(path string, d fs.DirEntry, err error) error {
+	err := discard(t.obj(), func(info fs.FileInfo) bool {
+		switch filepath.Ext(info.Name()) {
+		case ".o", ".a", ".cmd":
+			if rebooted && info.Size() == 0 {
+				return true
+			}
+		}
+		return killed && !info.ModTime().Before(t.st.Since)
+	})
+	if err != nil {
+		return infra("clean build tree", err)
+	}
+	t.st.Configured = t.st.Configured && !killed
+	if t.st.Step = ""; rebooted {
+		t.st.Step = "checkout"
+	}
+	return t.save()
+}
+
+// discard removes the files below dir that are torn.
+func discard(dir string, torn func(fs.FileInfo) bool) error {
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		info, err := d.Info()
-		if err != nil {
+		if err != nil || !torn(info) {
 			return err
-		}
-		if info.ModTime().Before(t.st.Since) {
-			return nil
 		}
 		return os.Remove(path)
 	})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return infra("clean build tree", err)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
 	}
-	t.st.Step, t.st.Configured = "", false
-	return t.save()
+	return err
 }
 
 // checkout moves the source to the job's tree.
@@ -501,10 +530,8 @@ func (t *buildTree) make(ctx context.Context, log io.Writer, step string, count 
 	if step == "compile" {
 		t.objects = out.lines
 	}
-	var host *InfraError
-	if m.hard || errors.As(err, &host) {
-		// What it was writing may be torn: the note stays, for recover.
-		return err
+	if m.hard || tornWrite(err) {
+		return err // the note stays, for recover
 	}
 	t.st.Step = ""
 	if saveErr := t.save(); err == nil {
@@ -514,6 +541,17 @@ func (t *buildTree) make(ctx context.Context, log io.Writer, step string, count 
 		return fmt.Errorf("%w: %w", errAsked, err)
 	}
 	return err
+}
+
+// tornWrite reports whether a make ended because its files could not be written:
+// any of them may be torn, since not all of kbuild's steps check.
+func tornWrite(err error) bool {
+	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EIO, syscall.EROFS} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // ccacheLimit is the number of objects from which ccache is worth its start for
