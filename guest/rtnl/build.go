@@ -62,7 +62,9 @@ type Link struct {
 	Up    bool
 	Group uint32
 
-	Peer      string // veth: the other end's name; it is up and in the group as this one
+	// The other end of a veth, in the same group. It is down whatever Up says:
+	// the kernel makes it first, and one without its peer cannot go up (ENOTCONN).
+	Peer      string
 	PeerIndex int
 
 	Parent int    // vlan: index of the device below
@@ -81,7 +83,7 @@ func AddLink(l Link) Request {
 		switch {
 		case l.Kind == "veth" && l.Peer != "":
 			b.attr(unix.IFLA_INFO_DATA|unix.NLA_F_NESTED, func() {
-				b.attr(vethInfoPeer|unix.NLA_F_NESTED, func() { b.link(l.Peer, l.PeerIndex, l.Up, l.Group) })
+				b.attr(vethInfoPeer|unix.NLA_F_NESTED, func() { b.link(l.Peer, l.PeerIndex, false, l.Group) })
 			})
 		case l.Kind == "vlan":
 			b.attr(unix.IFLA_INFO_DATA|unix.NLA_F_NESTED, func() {
@@ -165,7 +167,8 @@ func AddNexthop(id uint32, device int) Request {
 	return Request{typ: unix.RTM_NEWNEXTHOP, flags: create, data: b, what: "add nexthop", id: id}
 }
 
-// AddBlackhole adds an IPv4 nexthop object that drops.
+// AddBlackhole adds an IPv4 nexthop object that drops. The loopback device must
+// be up.
 func AddBlackhole(id uint32) Request {
 	b := make(builder, 0, 20)
 	b.nexthop(unix.AF_INET, id)

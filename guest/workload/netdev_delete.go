@@ -121,6 +121,9 @@ func (r *netdevRun) requests() (requests []rtnl.Request) {
 			l.Parent, l.VLAN = parent, uint16(1+i)
 		}
 		requests = append(requests, rtnl.AddLink(l))
+		if up && l.PeerIndex != 0 {
+			requests = append(requests, rtnl.SetLink(l.PeerIndex, true))
+		}
 		if p.On("ipv6") {
 			requests = append(requests, rtnl.AddAddr(l.Index, netip.PrefixFrom(testAddress(i), 120)))
 		}
