@@ -89,6 +89,11 @@ func run(ctx context.Context, cfg Config, w *proto.Writer, now func() int64) err
 	if err != nil {
 		return classify(err)
 	}
+	return measure(ctx, cfg, load, params, w, now)
+}
+
+// measure says hello, runs a workload and writes what it measured.
+func measure(ctx context.Context, cfg Config, load workload.Workload, params workload.Params, w *proto.Writer, now func() int64) error {
 	hello, err := readFacts("/")
 	if err != nil {
 		return classify(err)

@@ -116,11 +116,14 @@ func (r *recorder) Observe(name string, number int64) {
 	if r.sealed {
 		return
 	}
-	if v == nil || !v.def.Dist {
+	switch {
+	case v == nil || !v.def.Dist:
 		r.mistake(fmt.Errorf("the workload reported %q, which is no distribution of it", name))
-		return
+	case number < 0:
+		r.mistake(fmt.Errorf("the workload reported %d for %q, which cannot be", number, name))
+	default:
+		v.observe(number)
 	}
-	v.observe(number)
 }
 
 func (v *value) observe(number int64) {

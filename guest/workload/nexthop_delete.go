@@ -68,6 +68,8 @@ func (r *nexthopRun) Run(ctx context.Context) (ops int64, err error) {
 	if err != nil {
 		return 0, explainNexthop(err)
 	}
+	// Now, so that it is known should the flush hang.
+	r.env.Rec.Metric("insert", float64(insert))
 	if err := r.checkInserted(); err != nil {
 		return 0, err
 	}
@@ -82,7 +84,6 @@ func (r *nexthopRun) Run(ctx context.Context) (ops int64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	r.env.Rec.Metric("insert", float64(insert))
 	r.env.Rec.Metric("flush", float64(flush))
 	r.env.Rec.Metric("elapsed", float64(insert+flush))
 	left, err := r.conn.Nexthops()
