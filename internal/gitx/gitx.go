@@ -180,10 +180,7 @@ func Environ() []string {
 		"GIT_OPTIONAL_LOCKS=0",     // `status` must not write the user's index
 		"GIT_NO_REPLACE_OBJECTS=1", // a replaced commit is another kernel in another clone
 		"GIT_DEFAULT_HASH=sha1",    // deterministic ids
-		"GIT_MERGE_AUTOEDIT=no",    //
-		"GIT_FLUSH=1",              //
 		"GIT_NO_LAZY_FETCH=1",      // a partial clone must not start a download
-		"GIT_PROTOCOL_FROM_USER=0", //
 		"GIT_ALLOW_PROTOCOL=file",  // kbisect never talks to a remote by itself
 		fmt.Sprintf("GIT_CONFIG_COUNT=%d", len(config)),
 	)

@@ -359,3 +359,19 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// BenchmarkWithWithout resolves a patch in a tree of 80,000 files, as a kernel is.
+func BenchmarkWithWithout(b *testing.B) {
+	files := map[string]string{}
+	for i := range 80_000 {
+		files[fmt.Sprintf("d%d/f%d.c", i%1000, i)] = "x\n"
+	}
+	maps.Copy(files, slowTree)
+	repo, base := scratch(b, files)
+	p := mustParse(b, "fix.patch", fixPatch)
+	for b.Loop() {
+		if _, err := WithWithout(b.Context(), repo, base, []Patch{p}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

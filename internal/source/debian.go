@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -147,27 +148,15 @@ func (o *Options) findPackage(ctx context.Context, version string) (pkg, error) 
 	var tried []Attempt
 	answered := false
 	for _, group := range groups {
-		var here []pkg
-		for _, e := range group {
-			list, err := o.aptState(e).packages(ctx, o)
-			if ctx.Err() != nil {
-				return pkg{}, ctx.Err()
-			}
-			if errors.As(err, new(*DiskFullError)) {
-				return pkg{}, err
-			}
-			a := Attempt{Where: e.String()}
-			if err != nil {
-				a.Err = err.Error()
-			}
-			tried = append(tried, a)
-			answered = answered || err == nil
-			here = append(here, list...)
+		here, attempts, err := o.askGroup(ctx, group)
+		if err != nil {
+			return pkg{}, err
 		}
 		if p, ok := choose(version, here); ok {
 			return p, nil
 		}
-		all = append(all, here...)
+		all, tried = append(all, here...), append(tried, attempts...)
+		answered = answered || slices.ContainsFunc(attempts, func(a Attempt) bool { return a.Err == "" })
 		if !answered {
 			break // the host's own repositories do not answer: neither will the others
 		}
@@ -176,6 +165,31 @@ func (o *Options) findPackage(ctx context.Context, version string) (pkg, error) 
 		return pkg{}, &UnavailableError{Spec: "debian:" + version, Tried: tried}
 	}
 	return pkg{}, &NotFoundError{Spec: "debian:" + version, Have: serves(all), Tried: tried}
+}
+
+// askGroup asks the suites of a group, at once. A suite that does not answer is
+// an Attempt with an error; only what makes going on useless is an error.
+func (o *Options) askGroup(ctx context.Context, group []aptEntry) ([]pkg, []Attempt, error) {
+	lists, errs := make([][]pkg, len(group)), make([]error, len(group))
+	var wg sync.WaitGroup
+	for i, e := range group {
+		wg.Go(func() { lists[i], errs[i] = o.aptState(e).packages(ctx, o) })
+	}
+	wg.Wait()
+	attempts := make([]Attempt, len(group))
+	for i, err := range errs {
+		if ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		if errors.As(err, new(*DiskFullError)) {
+			return nil, nil, err
+		}
+		attempts[i].Where = group[i].String()
+		if err != nil {
+			attempts[i].Err = err.Error()
+		}
+	}
+	return slices.Concat(lists...), attempts, nil
 }
 
 // choose returns the newest package that version names. "" is what the

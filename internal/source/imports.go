@@ -80,6 +80,7 @@ func importArchive(ctx context.Context, a archive, o *Options) (err error) {
 	if err := os.RemoveAll(tmp); err != nil {
 		return fmt.Errorf("clear old import: %w", err)
 	}
+	o.sweepImports()
 	// Measured: a 138 MB .tar.xz becomes a 330 MB pack.
 	need := 3*a.size + 4<<20
 	if err := needRoom(imports, need); err != nil {
@@ -118,6 +119,23 @@ func importArchive(ctx context.Context, a archive, o *Options) (err error) {
 		return fmt.Errorf("finish import: %w", err)
 	}
 	return nil
+}
+
+// sweepImports removes what killed imports of other keys left, which may be
+// hundreds of megabytes that nobody would ask for again.
+func (o *Options) sweepImports() {
+	entries, _ := os.ReadDir(o.root("imports"))
+	for _, e := range entries {
+		key, ok := strings.CutPrefix(e.Name(), tmpPrefix)
+		if !ok {
+			continue
+		}
+		l := flock.New(o.root("locks", key+".lock"))
+		if free, err := l.TryLock(); err == nil && free {
+			_ = os.RemoveAll(o.root("imports", e.Name()))
+			_ = l.Close()
+		}
+	}
 }
 
 // seal turns what fast-import left into the one commit of the import: the tree

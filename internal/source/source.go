@@ -34,6 +34,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kbisect/kbisect/internal/gitx"
@@ -135,6 +136,14 @@ func Open(ctx context.Context, spec string, o Options) (*Source, error) {
 		return nil, fmt.Errorf("open source: %w", err)
 	}
 	o.Cache = cache
+	if tell := o.Progress; tell != nil {
+		var mu sync.Mutex // suites are asked at once, and a download is watched from aside
+		o.Progress = func(stage string, done, total int64) {
+			mu.Lock()
+			defer mu.Unlock()
+			tell(stage, done, total)
+		}
+	}
 	if spec == "" {
 		spec = os.Getenv(Env)
 	}
