@@ -1,0 +1,697 @@
+package bisect_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/kbisect/kbisect/internal/bisect"
+)
+
+// world is a simulated range: what is true, and what it costs.
+type world struct {
+	graph    *bisect.Graph
+	culprit  int
+	good     []float64 // distribution of a good run over the categories
+	bad      []float64
+	flip     float64 // chance that a build behaves like the other side
+	broken   func(v int) bool
+	endRuns  int
+	buildFor float64 // cost of a build in runs
+	merged   [][2]int
+}
+
+// trip is what a search did.
+type trip struct {
+	found              *bisect.Finding
+	right              bool
+	builds, runs, ends int
+	cost               float64
+}
+
+func draw(p []float64, rng *rand.Rand) int {
+	u := rng.Float64()
+	for k, x := range p {
+		if u -= x; u < 0 {
+			return k
+		}
+	}
+	return len(p) - 1
+}
+
+// explore runs one search to its end, or gives up after 2000 steps.
+func (w world) explore(t testing.TB, rng *rand.Rand) trip {
+	t.Helper()
+	s, err := bisect.NewSearch(w.graph, bisect.Options{Categories: len(w.good), Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range w.endRuns {
+		must(t, s.Add(bisect.GoodEnd, draw(w.good, rng)))
+		must(t, s.Add(bisect.BadEnd, draw(w.bad, rng)))
+	}
+	for _, m := range w.merged {
+		must(t, s.Same(m[0], m[1]))
+	}
+	var out trip
+	flipped := map[int]bool{}
+	costs := bisect.Costs{Run: 1, Build: func(int) float64 { return w.buildFor }}
+	for range 2000 {
+		step := s.Next(costs)
+		if step.Found != nil {
+			out.found = step.Found
+			out.right = slices.Contains(step.Found.Class, w.culprit) || w.culprit < 0 && step.Found.None
+			break
+		}
+		v := step.Revision
+		if step.Build {
+			out.builds++
+			out.cost += w.buildFor
+			if w.broken != nil && w.broken(v) {
+				must(t, s.Untestable(v))
+				continue
+			}
+			flipped[v] = rng.Float64() < w.flip
+		}
+		must(t, s.Add(v, draw(w.distribution(v, flipped[v]), rng)))
+		if v < 0 {
+			out.ends++
+		} else {
+			out.runs++
+		}
+		out.cost++
+	}
+	return out
+}
+
+func (w world) distribution(v int, flip bool) []float64 {
+	isBad := v == bisect.BadEnd
+	if w.culprit >= 0 {
+		isBad = w.graph.Has(v, w.culprit)
+	}
+	if w.culprit < 0 {
+		return w.good // after the ends were measured nothing reproduces
+	}
+	if isBad != flip {
+		return w.bad
+	}
+	return w.good
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func chain(t testing.TB, n int) *bisect.Graph {
+	t.Helper()
+	g, err := bisect.Chain(n)
+	must(t, err)
+	return g
+}
+
+// history makes a random history with merges, all of it below the last revision.
+func history(t testing.TB, n int, rng *rand.Rand) *bisect.Graph {
+	t.Helper()
+	g, err := bisect.NewGraph(randomParents(n, rng))
+	must(t, err)
+	return g
+}
+
+func randomParents(n int, rng *rand.Rand) [][]int {
+	parents := make([][]int, n)
+	heads := []int{}
+	for v := range n - 1 {
+		switch {
+		case len(heads) > 1 && (rng.IntN(6) == 0 || len(heads) > 6): // merge two branches
+			i := rng.IntN(len(heads) - 1)
+			parents[v] = []int{heads[i], heads[i+1]}
+			heads = slices.Delete(heads, i, i+2)
+		case len(heads) > 0 && rng.IntN(8) != 0: // go on with one
+			i := rng.IntN(len(heads))
+			parents[v] = []int{heads[i]}
+			heads = slices.Delete(heads, i, i+1)
+		case v > 0 && rng.IntN(2) == 0: // branch off an old one
+			parents[v] = []int{rng.IntN(v)}
+		}
+		heads = append(heads, v)
+	}
+	parents[n-1] = heads
+	return parents
+}
+
+// tour sums up many searches.
+type tour struct {
+	trials, right, found    int
+	builds, runs, ends, sum float64
+}
+
+func (w world) tour(t testing.TB, trials int, seed uint64, vary func(*world, *rand.Rand)) tour {
+	rng := rand.New(rand.NewPCG(seed, 5))
+	out := tour{trials: trials}
+	for range trials {
+		w := w
+		w.culprit = rng.IntN(w.graph.Len())
+		if vary != nil {
+			vary(&w, rng)
+		}
+		r := w.explore(t, rng)
+		if r.found != nil {
+			out.found++
+		}
+		if r.right {
+			out.right++
+		}
+		out.builds += float64(r.builds)
+		out.runs += float64(r.runs)
+		out.ends += float64(r.ends)
+		out.sum += r.cost
+	}
+	return out
+}
+
+func (r tour) accuracy() float64 { return float64(r.right) / float64(r.trials) }
+func (r tour) cost() float64     { return r.sum / float64(r.trials) }
+
+func (r tour) String() string {
+	n := float64(r.trials)
+	return fmt.Sprintf("right %5.1f %% (finished %5.1f %%), %4.1f builds, %5.1f runs, %5.1f of the ends, cost %5.1f",
+		100*r.accuracy(), 100*float64(r.found)/n, r.builds/n, r.runs/n, r.ends/n, r.cost())
+}
+
+func noisy(g *bisect.Graph, good, bad float64, ends int) world {
+	return world{graph: g, good: []float64{1 - good, good}, bad: []float64{1 - bad, bad}, endRuns: ends, buildFor: 10}
+}
+
+// TestSearchCalibration: the share of right answers is at least the stated 99 %
+// minus one point (and what chance explains at this many trials), at the costs
+// that were simulated for the design.
+func TestSearchCalibration(t *testing.T) {
+	for i, c := range []struct {
+		name   string
+		w      world
+		trials int
+		cost   float64 // at most
+	}{
+		{"16, no error", noisy(chain(t, 16), 0, 1, 20), 100, 50},
+		{"64, 1 %", noisy(chain(t, 64), 0.01, 0.99, 20), 300, 77},
+		{"64, 10 %", noisy(chain(t, 64), 0.1, 0.9, 20), 300, 94},
+		{"64, 25 %", noisy(chain(t, 64), 0.25, 0.75, 20), 200, 162},
+		{"64, 25 %, 40 runs an end", noisy(chain(t, 64), 0.25, 0.75, 40), 200, 143},
+		{"64, rare 30 %", noisy(chain(t, 64), 0, 0.3, 20), 200, 162},
+		{"64, clean, 6 runs an end", noisy(chain(t, 64), 0, 1, 6), 200, 90},
+		{"64, clean, 3 runs an end", noisy(chain(t, 64), 0, 1, 3), 200, 100},
+		{"1024, 10 %", noisy(chain(t, 1024), 0.1, 0.9, 20), 40, 155},
+	} {
+		r := c.w.tour(t, c.trials, uint64(i+1), nil)
+		t.Logf("%-26s %s", c.name, r)
+		if slack := 3 * math.Sqrt(0.02*0.98/float64(c.trials)); r.accuracy() < 0.98-slack {
+			t.Errorf("%s: right in %.1f %%", c.name, 100*r.accuracy())
+		}
+		if r.cost() > c.cost {
+			t.Errorf("%s: cost %.1f, want at most %.1f", c.name, r.cost(), c.cost)
+		}
+	}
+}
+
+func TestSearchMergedHistories(t *testing.T) {
+	w := noisy(chain(t, 65), 0.1, 0.9, 20)
+	r := w.tour(t, 150, 1, func(w *world, rng *rand.Rand) {
+		w.graph = history(t, 65, rng)
+		w.culprit = rng.IntN(65)
+	})
+	t.Log(r)
+	if r.accuracy() < 0.96 || r.cost() > 110 {
+		t.Error(r)
+	}
+}
+
+func TestSearchBins(t *testing.T) {
+	w := world{
+		graph: chain(t, 64), endRuns: 20, buildFor: 10,
+		good: []float64{0.6, 0.3, 0.08, 0.01, 0.01},
+		bad:  []float64{0.35, 0.15, 0.15, 0.2, 0.15},
+	}
+	r := w.tour(t, 100, 1, nil)
+	t.Log(r)
+	if r.accuracy() < 0.95 {
+		t.Error(r)
+	}
+}
+
+func TestSearchBrokenStretch(t *testing.T) {
+	w := noisy(chain(t, 64), 0.05, 0.95, 20)
+	w.broken = func(v int) bool { return v >= 28 && v < 36 }
+	classes := 0
+	r := w.tour(t, 100, 3, func(w *world, rng *rand.Rand) {
+		if rng.IntN(3) == 0 {
+			w.culprit = 28 + rng.IntN(8)
+		}
+	})
+	t.Log(r)
+	if r.accuracy() < 0.96 {
+		t.Error(r)
+	}
+	// A culprit inside comes out as the whole stretch and the first testable
+	// revision behind it, never as that one alone.
+	for seed := range uint64(20) {
+		w := w
+		w.culprit = 28 + int(seed%8)
+		got := w.explore(t, rand.New(rand.NewPCG(seed, 1)))
+		if got.found != nil && len(got.found.Class) > 1 {
+			classes++
+			if !slices.Contains(got.found.Class, 36) || got.found.Class[0] > w.culprit {
+				t.Errorf("class %v for culprit %d", got.found.Class, w.culprit)
+			}
+		}
+	}
+	if classes < 18 {
+		t.Errorf("%d of 20 culprits in a broken stretch give a class", classes)
+	}
+}
+
+func TestSearchNoneOfThese(t *testing.T) {
+	// The ends never differed: 9 of 20 against 1 of 20 was luck, every run hits
+	// with 25 %.
+	rng := rand.New(rand.NewPCG(6, 6))
+	none, guilty := 0, 0
+	for range 10 {
+		s, err := bisect.NewSearch(chain(t, 64), bisect.Options{})
+		must(t, err)
+		for i := range 20 {
+			must(t, s.Add(bisect.GoodEnd, btoi(i < 1)))
+			must(t, s.Add(bisect.BadEnd, btoi(i < 9)))
+		}
+		for range 1000 {
+			step := s.Next(bisect.Costs{Run: 1})
+			if step.Found != nil {
+				none += btoi(step.Found.None || step.Found.Drift != 0)
+				guilty += len(step.Found.Class)
+				break
+			}
+			must(t, s.Add(step.Revision, btoi(rng.Float64() < 0.25)))
+		}
+	}
+	if none < 6 || guilty > 0 {
+		t.Errorf("%d of 10 searches find that there is nothing to find; %d blame a revision", none, guilty)
+	}
+}
+
+func TestSearchEndsStopReproducing(t *testing.T) {
+	// The ends differed when they were verified; since then every run is good.
+	for _, ends := range []int{3, 6, 20} {
+		w := noisy(chain(t, 64), 0, 1, ends)
+		w.culprit = -1
+		r := w.explore(t, rand.New(rand.NewPCG(1, 1)))
+		if r.found == nil || r.found.Drift != bisect.Bad && !r.found.None || len(r.found.Class) > 0 {
+			t.Errorf("%d runs an end: %+v", ends, r.found)
+		}
+	}
+	// And a culprit at either end of the range is still found.
+	for _, culprit := range []int{0, 63} {
+		w := noisy(chain(t, 64), 0, 1, 6)
+		w.culprit = culprit
+		r := w.explore(t, rand.New(rand.NewPCG(1, 1)))
+		if !r.right || r.found.Drift != 0 || r.ends < 4 {
+			t.Errorf("culprit %d: %+v", culprit, r)
+		}
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func TestSearchNoNoiseIsBisection(t *testing.T) {
+	// Without noise the answer is the culprit, for every culprit and history.
+	for seed := range uint64(10) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		n := 2 + rng.IntN(60)
+		g := history(t, n, rng)
+		for c := range n {
+			w := noisy(g, 0, 1, 6)
+			w.culprit = c
+			r := w.explore(t, rng)
+			if r.found == nil || !slices.Equal(r.found.Class, []int{c}) {
+				t.Fatalf("seed %d, %d revisions: culprit %d, found %+v", seed, n, c, r.found)
+			}
+			if limit := 2*int(math.Ceil(math.Log2(float64(n)))) + 3; r.builds > limit {
+				t.Errorf("seed %d, %d revisions, culprit %d: %d builds", seed, n, c, r.builds)
+			}
+		}
+	}
+}
+
+func TestSearchSame(t *testing.T) {
+	// 16 revisions, all but every fourth the same kernel as their parent.
+	w := noisy(chain(t, 16), 0, 1, 20)
+	for v := range 16 {
+		if v%4 != 0 {
+			w.merged = append(w.merged, [2]int{v, v - 1})
+		}
+	}
+	w.merged = append(w.merged, [2]int{15, bisect.BadEnd})
+	w.culprit = 8
+	r := w.explore(t, rand.New(rand.NewPCG(1, 1)))
+	if r.found == nil || !slices.Equal(r.found.Class, []int{8}) || r.builds > 2 {
+		t.Errorf("%+v, found %+v", r, r.found)
+	}
+
+	s, err := bisect.NewSearch(chain(t, 4), bisect.Options{})
+	must(t, err)
+	must(t, s.Same(0, bisect.GoodEnd)) // 0 changed nothing
+	must(t, s.Same(3, 2))
+	if p, _ := s.Posterior(false); p[0] != 0 || p[3] != 0 || p[1] == 0 {
+		t.Errorf("posterior %v", p)
+	}
+	if err := s.Same(bisect.GoodEnd, bisect.BadEnd); err == nil {
+		t.Error("equal ends leave a suspect")
+	}
+	if p, _ := s.Posterior(false); p[1] == 0 {
+		t.Error("a refused merge changed something")
+	}
+}
+
+func TestSearchReplays(t *testing.T) {
+	// The same observations give the same steps, also when Next was not asked
+	// between them.
+	rng := rand.New(rand.NewPCG(4, 4))
+	g := history(t, 100, rng)
+	type event struct{ v, k int }
+	var log []event
+	make1 := func() *bisect.Search {
+		s, err := bisect.NewSearch(g, bisect.Options{Categories: 3, Seed: 9})
+		must(t, err)
+		return s
+	}
+	s := make1()
+	costs := bisect.Costs{Run: 2, Build: func(v int) float64 { return 20 + float64(v%7) }}
+	for range 60 {
+		step := s.Next(costs)
+		if step.Found != nil {
+			break
+		}
+		e := event{step.Revision, rng.IntN(3)}
+		must(t, s.Add(e.v, e.k))
+		log = append(log, e)
+	}
+	again := make1()
+	for _, e := range log {
+		must(t, again.Add(e.v, e.k))
+	}
+	a, _ := json.Marshal(s.Next(costs))
+	b, _ := json.Marshal(again.Next(costs))
+	if string(a) != string(b) {
+		t.Errorf("%s\n%s", a, b)
+	}
+}
+
+func TestSearchDropAndPrior(t *testing.T) {
+	s, err := bisect.NewSearch(chain(t, 8), bisect.Options{Weights: []float64{1, 1, 1, 1, 1, 1, 1, 9}})
+	must(t, err)
+	for range 10 {
+		must(t, s.Add(bisect.GoodEnd, 0))
+		must(t, s.Add(bisect.BadEnd, 1))
+	}
+	before, _ := s.Posterior(false)
+	if u, none := s.Posterior(true); u[0] != u[7] || none > 0.001 || before[7] < 0.5 {
+		t.Errorf("uniform %v, weighted %v", u, before)
+	}
+	for range 3 {
+		must(t, s.Add(6, 1))
+	}
+	if p, _ := s.Posterior(false); p[7] > 0.1 {
+		t.Errorf("posterior %v", p)
+	}
+	if got := s.Runs(6); !slices.Equal(got, []int{0, 3}) {
+		t.Errorf("runs %v", got)
+	}
+	must(t, s.Drop(6))
+	if after, _ := s.Posterior(false); !slices.Equal(before, after) {
+		t.Errorf("posterior %v, was %v", after, before)
+	}
+	if c := s.Credible(0.95); c[0].Revision != 7 || len(c) < 7 {
+		t.Errorf("credible set %v", c)
+	}
+	if got := s.Runs(bisect.BadEnd); !slices.Equal(got, []int{0, 10}) {
+		t.Errorf("runs %v", got)
+	}
+}
+
+func TestSearchRefuses(t *testing.T) {
+	g := chain(t, 3)
+	for _, o := range []bisect.Options{
+		{Categories: 1}, {Categories: 1000}, {None: 2}, {Stop: 0.3}, {Stop: math.NaN()},
+		{Weights: []float64{1}}, {Weights: []float64{0, 0, 0}}, {Weights: []float64{1, -1, 1}}, {Weights: []float64{math.NaN(), 1, 1}},
+	} {
+		if _, err := bisect.NewSearch(g, o); err == nil {
+			t.Errorf("accepted %+v", o)
+		}
+	}
+	s, err := bisect.NewSearch(g, bisect.Options{})
+	must(t, err)
+	for _, err := range []error{
+		s.Add(3, 0), s.Add(-3, 0), s.Add(0, 2), s.Add(0, -1), s.Built(9), s.Untestable(9),
+		s.Untestable(bisect.GoodEnd), s.Drop(9), s.Drop(bisect.BadEnd), s.Same(0, 9),
+	} {
+		if err == nil {
+			t.Error("accepted a revision or category that is none")
+		}
+	}
+	if s.Runs(9) != nil {
+		t.Error("runs of no revision")
+	}
+}
+
+func TestGraph(t *testing.T) {
+	rng := rand.New(rand.NewPCG(8, 8))
+	for range 20 {
+		n := 1 + rng.IntN(200)
+		parents := randomParents(n, rng)
+		g, err := bisect.NewGraph(parents)
+		must(t, err)
+		anc := make([]map[int]bool, n)
+		for v, ps := range parents {
+			anc[v] = map[int]bool{v: true}
+			for _, p := range ps {
+				for a := range anc[p] {
+					anc[v][a] = true
+				}
+			}
+			for c := range n {
+				if g.Has(v, c) != anc[v][c] {
+					t.Fatalf("%d in %d: %v", c, v, g.Has(v, c))
+				}
+			}
+		}
+	}
+	for _, bad := range [][][]int{{}, {{0}}, {{}, {2}, {}}, {{}, {-1}}, {{}, {}}} {
+		if _, err := bisect.NewGraph(bad); err == nil {
+			t.Errorf("accepted %v", bad)
+		}
+	}
+	big := make([][]int, 30_000)
+	for v := range big[1:] {
+		big[v+1] = []int{v}
+	}
+	if _, err := bisect.NewGraph(big); err != nil {
+		t.Errorf("a long chain: %v", err)
+	}
+	big[2] = []int{0}
+	if _, err := bisect.NewGraph(big); !errors.Is(err, bisect.ErrTooLarge) {
+		t.Errorf("a long history with merges: %v", err)
+	}
+	if _, err := bisect.Chain(0); err == nil {
+		t.Error("an empty chain")
+	}
+}
+
+func TestBins(t *testing.T) {
+	good, bad := make([]float64, 50), make([]float64, 50)
+	for i := range good {
+		good[i], bad[i] = float64(i), float64(50+i)
+	}
+	cuts := bisect.Cuts(good, bad)
+	if !slices.Equal(cuts, []float64{50, 75, 90, 97}) {
+		t.Errorf("cuts %v", cuts)
+	}
+	for x, want := range map[float64]int{-1: 0, 49.9: 0, 50: 1, 89: 2, 90: 3, 97: 4, math.Inf(1): 4} {
+		if got := bisect.Bin(cuts, x); got != want {
+			t.Errorf("bin of %g is %d, want %d", x, got, want)
+		}
+	}
+	if got := bisect.Cuts([]float64{1, 1}, []float64{1}); len(got) != 1 {
+		t.Errorf("cuts of equal numbers %v", got)
+	}
+}
+
+// confirm runs a confirmation with the given hit rates.
+func confirm(t testing.TB, good, bad []int, parent, culprit float64, rng *rand.Rand) *bisect.Confirmed {
+	c, err := bisect.NewConfirmation(good, bad, 60)
+	must(t, err)
+	for {
+		side, end := c.Next()
+		if end != nil {
+			return end
+		}
+		p := parent
+		if side == bisect.Bad {
+			p = culprit
+		}
+		k := 0
+		if rng.Float64() < p {
+			k = 1
+		}
+		must(t, c.Add(side, k))
+	}
+}
+
+func TestConfirmation(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	clean := func(n int) ([]int, []int) { return []int{n, 0}, []int{0, n} }
+	good, bad := clean(20)
+	if c := confirm(t, good, bad, 0, 1, rng); !c.OK || c.Pairs > 4 || c.E < 100 {
+		t.Errorf("clean: %+v", c)
+	}
+	if c := confirm(t, good, bad, 0, 0, rng); c.OK || c.Pairs > 5 {
+		t.Errorf("both good: %+v", c)
+	}
+	if c := confirm(t, good, bad, 1, 0, rng); c.OK {
+		t.Errorf("the wrong way round: %+v", c)
+	}
+	// Bets from a search that was wrong: the error stays below 1 % all the same.
+	const trials = 3000
+	for _, p := range []float64{0.1, 0.5, 0.9} {
+		wrong := 0
+		for range trials {
+			if confirm(t, []int{16, 4}, []int{5, 15}, p, p, rng).OK {
+				wrong++
+			}
+		}
+		if wrong > trials/100+20 {
+			t.Errorf("rate %g: %d of %d equal pairs are confirmed", p, wrong, trials)
+		}
+	}
+	right, pairs := 0, 0
+	for range 500 {
+		c := confirm(t, []int{16, 4}, []int{5, 15}, 0.2, 0.75, rng)
+		pairs += c.Pairs
+		if c.OK {
+			right++
+		}
+	}
+	t.Logf("20 %% v 75 %%: %d of 500 confirmed, %.1f pairs", right, float64(pairs)/500)
+	if right < 450 {
+		t.Errorf("%d of 500 real culprits are confirmed", right)
+	}
+}
+
+func TestConfirmationRefuses(t *testing.T) {
+	if _, err := bisect.NewConfirmation([]int{1}, []int{1}, 9); err == nil {
+		t.Error("one category")
+	}
+	c, err := bisect.NewConfirmation([]int{5, 0}, []int{0, 5}, 9)
+	must(t, err)
+	if c.Add(bisect.Bad, 1) == nil || c.Add(bisect.Good, 2) == nil {
+		t.Error("accepted the wrong side or category")
+	}
+	if c.E() != 1 {
+		t.Errorf("e-value %g before any run", c.E())
+	}
+}
+
+// TestSearchScale: the next probe of the largest histories comes in time.
+func TestSearchScale(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds and 100 MB")
+	}
+	rng := rand.New(rand.NewPCG(1, 1))
+	for _, c := range []struct {
+		name  string
+		g     *bisect.Graph
+		limit time.Duration
+	}{
+		{"15,000 with merges", history(t, 15_000, rng), time.Second},
+		{"100,000 in a row", chain(t, 100_000), 2 * time.Second},
+	} {
+		w := noisy(c.g, 0.1, 0.9, 20)
+		w.culprit = c.g.Len() / 3
+		s, err := bisect.NewSearch(c.g, bisect.Options{})
+		must(t, err)
+		for range 20 {
+			must(t, s.Add(bisect.GoodEnd, 0))
+			must(t, s.Add(bisect.BadEnd, 1))
+		}
+		var worst time.Duration
+		for range 30 {
+			begin := time.Now()
+			step := s.Next(bisect.Costs{Run: 1})
+			worst = max(worst, time.Since(begin))
+			if step.Found != nil {
+				break
+			}
+			must(t, s.Add(step.Revision, draw(w.distribution(step.Revision, false), rng)))
+		}
+		t.Logf("%s: slowest step %v", c.name, worst)
+		if worst > 5*c.limit { // room for a busy machine; the benchmark has the figure
+			t.Errorf("%s: a step takes %v", c.name, worst)
+		}
+	}
+}
+
+func BenchmarkNext(b *testing.B) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	for name, g := range map[string]*bisect.Graph{
+		"merges_15000": history(b, 15_000, rng), "chain_100000": chain(b, 100_000), "chain_64": chain(b, 64),
+	} {
+		s, err := bisect.NewSearch(g, bisect.Options{})
+		must(b, err)
+		for range 20 {
+			must(b, s.Add(bisect.GoodEnd, 0))
+			must(b, s.Add(bisect.BadEnd, 1))
+		}
+		for range 30 {
+			must(b, s.Add(rng.IntN(g.Len()), rng.IntN(2)))
+		}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				s.Next(bisect.Costs{Run: 1})
+			}
+		})
+	}
+}
+
+// BenchmarkSearch prints accuracy and cost (a build is ten runs; the ends' own
+// runs before the search are not counted), as the design's table does.
+func BenchmarkSearch(b *testing.B) {
+	for _, n := range []int{16, 64, 1024} {
+		for _, c := range []struct {
+			name      string
+			good, bad float64
+		}{{"1_%", 0.01, 0.99}, {"10_%", 0.1, 0.9}, {"25_%", 0.25, 0.75}, {"rare_30_%", 0, 0.3}, {"rare_30_v_5_%", 0.05, 0.3}} {
+			trials := 1000
+			if n == 1024 {
+				trials = 200
+			}
+			b.Run(fmt.Sprintf("%d/%s", n, c.name), func(b *testing.B) {
+				r := noisy(chain(b, n), c.good, c.bad, 20).tour(b, trials, 7, nil)
+				b.ReportMetric(100*r.accuracy(), "right-%")
+				b.ReportMetric(r.builds/float64(r.trials), "builds")
+				b.ReportMetric(r.runs/float64(r.trials), "runs")
+				b.ReportMetric(r.cost(), "cost")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}
