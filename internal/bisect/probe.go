@@ -49,6 +49,8 @@ const (
 	// alike is the Bayes factor from which on the ends are held to be the same. It
 	// grows with the root of the runs only, and the ends were verified: waiting
 	// for the probability of "none" in the posterior would cost thousands of runs.
+	// With more than two categories the factor leans to "one" while runs are few
+	// (92 instead of 97 % right, simulated), so there the posterior decides alone.
 	alike = 10.0
 )
 
@@ -114,7 +116,7 @@ func (s *Search) Next(c Costs) Step {
 	if side := s.drift(); side != 0 {
 		return Step{Found: &Finding{Drift: side, P: 1 - 1/drifted}}
 	}
-	if odds := s.alike(); odds >= alike {
+	if odds := s.alike(); odds >= alike && s.opts.Categories == 2 {
 		return Step{Found: &Finding{None: true, P: odds / (1 + odds)}}
 	}
 	post := s.posterior(s.prior)
