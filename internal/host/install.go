@@ -231,15 +231,21 @@ func (i *installer) asRoot(ctx context.Context, argv []string, out io.Writer) er
 
 // rootGuard runs "$@" until standard input ends; then it stops it. A user may
 // not signal what sudo runs as root, nor can package proc, but a pipe that
-// closes reaches it, also when we are killed.
-const rootGuard = `exec 3<&0 0</dev/null
+// closes reaches it, also when we are killed. It outlives a Ctrl-C itself (its
+// background jobs ignore one anyway), so that sudo ends after "$@" and not
+// before.
+const rootGuard = `trap : INT HUP TERM
+exec 3<&0 0</dev/null
 "$@" 3<&- &
 p=$!
-(read _ <&3; kill -TERM $p; sleep 20; kill -KILL $p) >/dev/null 2>&1 &
+(trap - INT HUP TERM; read _ <&3; kill -TERM $p; sleep 20; kill -KILL $p) >/dev/null 2>&1 &
 g=$!
 exec 3<&-
-wait $p
-s=$?
+while :; do
+	wait $p
+	s=$?
+	kill -0 $p 2>/dev/null || break
+done
 kill $g 2>/dev/null
 exit $s`
 
