@@ -39,13 +39,12 @@ func runInitrd(base string, keys *sshx.Keys) (f *os.File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("copy %s: %w", base, err)
 	}
-	// A newc header is found on a multiple of four.
-	archive := make([]byte, -n&3)
-	archive = appendNewc(archive, 1, "kbisect", unix.S_IFDIR|0o700, nil)
+	archive := appendNewc(nil, 1, "kbisect", unix.S_IFDIR|0o700, nil)
 	archive = appendNewc(archive, 2, hostKeyPath, unix.S_IFREG|0o600, keys.HostPEM)
 	archive = appendNewc(archive, 3, authorizedKeyPath, unix.S_IFREG|0o600, keys.AuthorizedKey)
 	archive = appendNewc(archive, 0, "TRAILER!!!", 0, nil)
-	if _, err := f.Write(archive); err != nil {
+	// The kernel looks for the next archive on a multiple of four.
+	if _, err := f.WriteAt(archive, (n+3)&^3); err != nil {
 		return nil, fmt.Errorf("append keys: %w", err)
 	}
 	return f, nil
