@@ -348,7 +348,7 @@ func hits(p float64) func(*rand.Rand) bisect.Outcome {
 // TestDuelErrorOfDiffer: two equal kernels are called different in at most 1 % of
 // duels, over all looks together, whatever the noise; 5 % with the early gate.
 func TestDuelErrorOfDiffer(t *testing.T) {
-	const trials = 500 // BenchmarkDuelError makes 10 times as many
+	const trials = 300 // BenchmarkDuelError makes 5000
 	check := func(name string, b bout, stated float64) {
 		t.Helper()
 		t.Logf("%-34s %s", name, b)
@@ -401,7 +401,7 @@ func TestDuelFindsDifferences(t *testing.T) {
 // TestDuelErrorOfNoDifference: kernels that differ by more than the margin are
 // not called equal within it.
 func TestDuelErrorOfNoDifference(t *testing.T) {
-	const trials = 500
+	const trials = 200
 	for i, s := range shapes[:2] {
 		b := many(t, uint64(i), trials, bisect.Rules{LookFor: bisect.Higher}, numbers(s, 1), numbers(s, 1.11))
 		t.Logf("%-18s %s", s.name, b)
