@@ -24,8 +24,9 @@ const (
 var errNotAllowed = errors.New("this key is not the run's")
 
 // serverConfig reads the run's two keys. It offers only what is quick without
-// the crypto instructions that an emulated CPU may lack; the channel never
-// leaves the host, so post-quantum key exchange would buy nothing here.
+// the crypto instructions that an emulated CPU lacks: pushing the agent costs
+// 0.4 s of a loaded CPU with ChaCha20, 0.5 to 1.0 s with AES-GCM. The channel
+// never leaves the host, so post-quantum key exchange would buy nothing here.
 func serverConfig(hostKey, authorizedKey string) (*ssh.ServerConfig, error) {
 	pem, err := os.ReadFile(hostKey)
 	if err != nil {
@@ -47,7 +48,7 @@ func serverConfig(hostKey, authorizedKey string) (*ssh.ServerConfig, error) {
 	config := &ssh.ServerConfig{
 		Config: ssh.Config{
 			KeyExchanges: []string{ssh.KeyExchangeCurve25519},
-			Ciphers:      []string{ssh.CipherChaCha20Poly1305, ssh.CipherAES128GCM},
+			Ciphers:      []string{ssh.CipherChaCha20Poly1305},
 		},
 		MaxAuthTries: 3,
 		PublicKeyCallback: func(_ ssh.ConnMetadata, got ssh.PublicKey) (*ssh.Permissions, error) {

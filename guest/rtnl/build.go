@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"net/netip"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -14,7 +13,7 @@ const (
 	iflaVLANID   = 1 // IFLA_VLAN_ID
 )
 
-const create = netlink.Create | netlink.Excl
+const create = unix.NLM_F_CREATE | unix.NLM_F_EXCL
 
 // builder appends a message's body. The order of bytes is the machine's, as
 // rtnetlink has it.

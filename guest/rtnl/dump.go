@@ -3,7 +3,6 @@ package rtnl
 import (
 	"encoding/binary"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -33,26 +32,21 @@ func parseLink(data []byte) (l LinkInfo, err error) {
 	}
 	l.Index = int(int32(binary.NativeEndian.Uint32(data[4:])))
 	l.Up = binary.NativeEndian.Uint32(data[8:])&unix.IFF_UP != 0
-	ad, err := netlink.NewAttributeDecoder(data[unix.SizeofIfInfomsg:])
-	if err != nil {
-		return l, err
-	}
-	for ad.Next() {
-		switch ad.Type() {
+	err = attrs(data[unix.SizeofIfInfomsg:], func(typ uint16, data []byte) error {
+		switch typ {
 		case unix.IFLA_IFNAME:
-			l.Name = ad.String()
+			l.Name = unix.ByteSliceToString(data)
 		case unix.IFLA_LINKINFO:
-			ad.Nested(func(nad *netlink.AttributeDecoder) error {
-				for nad.Next() {
-					if nad.Type() == unix.IFLA_INFO_KIND {
-						l.Kind = nad.String()
-					}
+			return attrs(data, func(typ uint16, data []byte) error {
+				if typ == unix.IFLA_INFO_KIND {
+					l.Kind = unix.ByteSliceToString(data)
 				}
-				return nad.Err()
+				return nil
 			})
 		}
-	}
-	return l, ad.Err()
+		return nil
+	})
+	return l, err
 }
 
 // Addrs counts the addresses of a family (unix.AF_INET, unix.AF_INET6) on each
@@ -94,17 +88,34 @@ func parseNexthop(data []byte) (n NexthopInfo, err error) {
 	if len(data) < sizeofNhmsg {
 		return n, errShort
 	}
-	ad, err := netlink.NewAttributeDecoder(data[sizeofNhmsg:])
-	if err != nil {
-		return n, err
-	}
-	for ad.Next() {
-		switch ad.Type() {
+	err = attrs(data[sizeofNhmsg:], func(typ uint16, data []byte) error {
+		switch typ {
 		case unix.NHA_ID:
-			n.ID = ad.Uint32()
+			if len(data) != 4 {
+				return errShort
+			}
+			n.ID = binary.NativeEndian.Uint32(data)
 		case unix.NHA_GROUP:
 			n.Group = true
 		}
+		return nil
+	})
+	return n, err
+}
+
+// attrs calls each with the type, without its flags, and the content of every
+// attribute in b.
+func attrs(b []byte, each func(typ uint16, data []byte) error) error {
+	for len(b) >= unix.SizeofNlAttr {
+		n := int(binary.NativeEndian.Uint16(b))
+		if n < unix.SizeofNlAttr || n > len(b) {
+			return errShort
+		}
+		const flags = unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER
+		if err := each(binary.NativeEndian.Uint16(b[2:])&^flags, b[unix.SizeofNlAttr:n]); err != nil {
+			return err
+		}
+		b = b[min(len(b), (n+3)&^3):]
 	}
-	return n, ad.Err()
+	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -17,7 +16,7 @@ import (
 func TestGolden(t *testing.T) {
 	for name, c := range map[string]struct {
 		req  Request
-		typ  netlink.HeaderType
+		typ  uint16
 		body string
 	}{
 		"dummy": {AddLink(Link{Name: "d0", Kind: "dummy", Index: 7, Up: true}), unix.RTM_NEWLINK,
@@ -214,7 +213,7 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%s: taken", name)
 		}
 	}
-	m := netlink.Message{Header: netlink.Header{Type: netlink.Error, Sequence: 4}, Data: make([]byte, 20)}
+	m := message{typ: unix.NLMSG_ERROR, sequence: 4, data: make([]byte, 20)}
 	if _, err := acknowledged(m, 5); err == nil {
 		t.Error("the answer to another request was taken")
 	}
@@ -235,8 +234,8 @@ func FuzzAnswer(f *testing.F) {
 				t.Fatal("no progress")
 			}
 			_, _ = refusal(m)
-			_, _ = parseLink(m.Data)
-			_, _ = parseNexthop(m.Data)
+			_, _ = parseLink(m.data)
+			_, _ = parseNexthop(m.data)
 			b = rest
 		}
 	})
