@@ -52,7 +52,7 @@ func (se *session) spawn(name string, argv []string) exit {
 		return se.fail(126, err)
 	}
 	defer io.closeAll()
-	attr := &syscall.ProcAttr{Dir: workDir(), Env: mergeEnv(se.s.env, se.env), Files: io.childFDs(),
+	attr := &syscall.ProcAttr{Dir: se.s.dir, Env: mergeEnv(se.s.env, se.env), Files: io.childFDs(),
 		Sys: &syscall.SysProcAttr{Setsid: true, Setctty: se.pty != nil}}
 	c, err := se.s.reap.start(path, argv, attr)
 	io.closeChild()
@@ -217,14 +217,6 @@ func executable(path string) error {
 		return fmt.Errorf("%s: %w", path, os.ErrPermission)
 	}
 	return nil
-}
-
-// workDir is where commands begin: root's home when the guest has one.
-func workDir() string {
-	if _, err := os.Stat("/root"); err == nil {
-		return "/root"
-	}
-	return "/"
 }
 
 // mergeEnv returns base with the later assignments of more in place.

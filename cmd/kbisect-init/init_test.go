@@ -80,7 +80,7 @@ func newGuest(t *testing.T) *guest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.s = &server{config: config, reap: theReaper(), env: []string{"PATH=/usr/bin:/bin", "HOME=/root"},
+	g.s = &server{config: config, reap: theReaper(), env: []string{"PATH=/usr/bin:/bin", "HOME=/root"}, dir: dir,
 		powerOff: sync.OnceFunc(func() { close(g.off) }), sysrq: write("sysrq", nil)}
 	return g
 }

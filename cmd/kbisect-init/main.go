@@ -75,7 +75,7 @@ func run(ctx context.Context) error {
 	}
 	reap := newReaper()
 	go reap.run()
-	s := &server{config: config, reap: reap, env: env, powerOff: powerOff, sysrq: "/proc/sysrq-trigger"}
+	s := &server{config: config, reap: reap, env: env, dir: home, powerOff: powerOff, sysrq: "/proc/sysrq-trigger"}
 	return servePort(ctx, dev, s)
 }
 

@@ -67,6 +67,7 @@ type server struct {
 	config   *ssh.ServerConfig
 	reap     *reaper
 	env      []string // of every command
+	dir      string   // in which every command begins
 	powerOff func()
 	sysrq    string // path of /proc/sysrq-trigger
 }

@@ -7,6 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// home is root's, and where commands begin. The initramfs has it.
+const home = "/root"
+
 // mount is one line of the guest's mount table.
 type mount struct {
 	fstype, target string
@@ -35,7 +38,7 @@ func setupSystem() (env []string, warnings []error) {
 		{"tmpfs", "/run", unix.MS_NOSUID | unix.MS_NODEV, "mode=0755"},
 	})
 	// `ip netns` keeps its names here and does not make the parent.
-	for _, dir := range []string{"/root", "/run/netns", "/var/run"} {
+	for _, dir := range []string{home, "/run/netns", "/var/run"} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			warnings = append(warnings, err)
 		}
@@ -48,7 +51,7 @@ func setupSystem() (env []string, warnings []error) {
 	}
 	env = []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"HOME=/root",
+		"HOME=" + home,
 		"USER=root",
 		"LOGNAME=root",
 		"SHELL=/bin/sh",
@@ -60,7 +63,7 @@ func setupSystem() (env []string, warnings []error) {
 			warnings = append(warnings, err)
 		}
 	}
-	if err := os.Chdir("/root"); err != nil {
+	if err := os.Chdir(home); err != nil {
 		warnings = append(warnings, err)
 	}
 	return env, warnings
