@@ -510,7 +510,7 @@ func TestAwaitClient(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &portConn{dev: &fakeDevice{reads: reads}}
-			if err := p.awaitClient(t.Context()); err != nil {
+			if err := p.awaitClient(t.Context(), nil); err != nil {
 				t.Fatal(err)
 			}
 			got, err := io.ReadAll(io.LimitReader(p, int64(len("SSH-2.0-"))))
@@ -520,13 +520,42 @@ func TestAwaitClient(t *testing.T) {
 		})
 	}
 	boom := errors.New("boom")
-	if err := (&portConn{dev: &fakeDevice{reads: []any{boom}}}).awaitClient(t.Context()); !errors.Is(err, boom) {
+	if err := (&portConn{dev: &fakeDevice{reads: []any{boom}}}).awaitClient(t.Context(), nil); !errors.Is(err, boom) {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := (&portConn{dev: &fakeDevice{}}).awaitClient(ctx); !errors.Is(err, context.Canceled) {
+	if err := (&portConn{dev: &fakeDevice{}}).awaitClient(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestAnotherClient: a host that comes back at once ends the old connection, and
+// its hello is not lost, however the reads cut it.
+func TestAnotherClient(t *testing.T) {
+	for name, reads := range map[string][]any{
+		"alone":    {"\x01\x02", "SSH-2.0-New\r\n"},
+		"in a row": {"\x01\x02SSH-2.0-New\r\n"},
+		"cut":      {"\x01\x02SS", "H-2", ".0-", "New\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			old := &portConn{dev: &fakeDevice{reads: append([]any{"SSH-2.0-Old\r\n"}, reads...)}}
+			if err := old.awaitClient(t.Context(), nil); err != nil {
+				t.Fatal(err)
+			}
+			if got, err := io.ReadAll(old); err != nil || !strings.HasPrefix(string(got), "SSH-2.0-Old\r\n") {
+				t.Errorf("the old connection read %q, %v", got, err)
+			}
+			// What the device still has is read by the next connection.
+			next := &portConn{dev: old.dev}
+			if err := next.awaitClient(t.Context(), old.takeNext()); err != nil {
+				t.Fatal(err)
+			}
+			got := make([]byte, len("SSH-2.0-"))
+			if _, err := io.ReadFull(next, got); err != nil || string(got) != "SSH-2.0-" {
+				t.Errorf("the next connection read %q, %v", got, err)
+			}
+		})
 	}
 }
 

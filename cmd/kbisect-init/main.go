@@ -83,6 +83,7 @@ func run(ctx context.Context) error {
 // cannot be opened any more is fatal; a broken connection is not.
 func servePort(ctx context.Context, dev string, s *server) error {
 	ready := false
+	var rest []byte
 	for {
 		p, err := openPort(dev)
 		if err != nil {
@@ -92,13 +93,16 @@ func servePort(ctx context.Context, dev string, s *server) error {
 			fmt.Fprintln(os.Stderr, "kbisect-init: ready")
 			ready = true
 		}
-		if err := p.awaitClient(ctx); err != nil {
+		if err := p.awaitClient(ctx, rest); err != nil {
 			p.Close()
 			return fmt.Errorf("wait for a client: %w", err)
 		}
 		if err := s.serve(p); err != nil && !errors.Is(err, errHangUp) {
 			fmt.Fprintf(os.Stderr, "kbisect-init: connection: %v\n", err)
 		}
+		// Opening the port anew ends a write that is stuck, and drops what is
+		// queued in both directions.
+		rest = p.takeNext()
 		p.Close()
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -76,6 +77,14 @@ type portConn struct {
 	dev    device
 	name   string
 	before []byte // read by awaitClient, not yet by Read
+
+	// A host that hangs up and connects again at once is not noticed by a read.
+	// What gives it away is the new client's hello among the old one's packets:
+	// these are encrypted, so it is never there by chance. Read then ends the
+	// connection, and next keeps the hello.
+	tail []byte // the last bytes read, too few to be a hello
+	mu   sync.Mutex
+	next []byte
 }
 
 func openPort(dev string) (*portConn, error) {
@@ -94,12 +103,18 @@ var clientHello = []byte("SSH-2.0-")
 // awaitClient blocks until a client says its version. What comes before that is
 // the rest of a broken connection and is dropped. While no host is connected a
 // read returns at once, so it sleeps between reads; nothing is measured then.
-func (p *portConn) awaitClient(ctx context.Context) error {
+//
+// rest is what the connection before this one left of the client's hello.
+func (p *portConn) awaitClient(ctx context.Context, rest []byte) error {
 	const keep = 4 << 10
+	if len(rest) > 0 {
+		p.before = rest
+		return nil
+	}
 	var got []byte
 	buf := make([]byte, keep)
 	for ctx.Err() == nil {
-		n, err := p.Read(buf)
+		n, err := p.readPort(buf)
 		got = append(got, buf[:n]...)
 		if i := bytes.Index(got, clientHello); i >= 0 {
 			p.before = bytes.Clone(got[i:])
@@ -125,6 +140,37 @@ func (p *portConn) Read(b []byte) (int, error) {
 		p.before = p.before[n:]
 		return n, nil
 	}
+	n, err := p.readPort(b)
+	if p.another(b[:n]) {
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// another reports whether b, or the end of what was read before with it, has
+// the hello of another client, and keeps that.
+func (p *portConn) another(b []byte) bool {
+	seen := append(p.tail, b...)
+	i := bytes.Index(seen, clientHello)
+	if i < 0 {
+		p.tail = bytes.Clone(seen[max(0, len(seen)-len(clientHello)+1):])
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = bytes.Clone(seen[i:])
+	return true
+}
+
+// takeNext returns the hello that ended the connection, if one did.
+func (p *portConn) takeNext() []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.next
+}
+
+// readPort reads from the device until there is something.
+func (p *portConn) readPort(b []byte) (int, error) {
 	for {
 		if err := p.dev.SetReadDeadline(time.Now().Add(recheck)); err != nil {
 			return 0, err
