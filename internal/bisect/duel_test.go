@@ -348,6 +348,9 @@ func hits(p float64) func(*rand.Rand) bisect.Outcome {
 // TestDuelErrorOfDiffer: two equal kernels are called different in at most 1 % of
 // duels, over all looks together, whatever the noise; 5 % with the early gate.
 func TestDuelErrorOfDiffer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates 4,500 duels")
+	}
 	const trials = 300 // BenchmarkDuelError makes 5000
 	check := func(name string, b bout, stated float64) {
 		t.Helper()

@@ -194,6 +194,9 @@ func noisy(g *bisect.Graph, good, bad float64, ends int) world {
 // minus one point (and what chance explains at this many trials), at the costs
 // that were simulated for the design.
 func TestSearchCalibration(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates 1,740 searches")
+	}
 	for i, c := range []struct {
 		name   string
 		w      world
@@ -234,6 +237,9 @@ func TestSearchMergedHistories(t *testing.T) {
 }
 
 func TestSearchBins(t *testing.T) {
+	if testing.Short() {
+		t.Skip("simulates 50 searches with costly tables")
+	}
 	w := world{
 		graph: chain(t, 64), endRuns: 20, buildFor: 10,
 		good: []float64{0.6, 0.3, 0.08, 0.01, 0.01},
