@@ -20,6 +20,9 @@ import (
 
 func TestMain(m *testing.M) {
 	vmtest.MainFakeQEMU()
+	if spec := os.Getenv(ownerEnv); spec != "" {
+		ownMachine(spec)
+	}
 	code := m.Run()
 	if built.dir != "" {
 		os.RemoveAll(built.dir)
