@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -59,11 +60,20 @@ func good(_ context.Context, env workload.Env) (int64, error) {
 	return 3, env.Rec.Check("all gone", 0, 0)
 }
 
+// loud undoes what a run does to the process when the test ends.
+func loud(t *testing.T) {
+	t.Helper()
+	percent, procs := debug.SetGCPercent(100), runtime.GOMAXPROCS(0)
+	t.Cleanup(func() {
+		debug.SetGCPercent(percent)
+		runtime.GOMAXPROCS(procs)
+	})
+}
+
 // measured runs f and returns what the host would have read.
 func measured(t *testing.T, ctx context.Context, f *fake, cfg Config, now func() int64) (*proto.Report, error) {
 	t.Helper()
-	old := debug.SetGCPercent(100)
-	t.Cleanup(func() { debug.SetGCPercent(old) })
+	loud(t)
 	var b bytes.Buffer
 	if now == nil {
 		begin := time.Now()
@@ -271,8 +281,7 @@ func TestRealRun(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to make network namespaces")
 	}
-	old := debug.SetGCPercent(100)
-	t.Cleanup(func() { debug.SetGCPercent(old) })
+	loud(t)
 	var b bytes.Buffer
 	err := Run(t.Context(), Config{Spec: "netdev-delete,count=5,type=veth", Nonce: "n"}, &b)
 	rep, rerr := proto.Collect(&b, "n", nil)

@@ -13,6 +13,7 @@ package rtnl
 import (
 	"encoding/binary"
 	"fmt"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -199,20 +200,38 @@ func (c *Conn) send() error {
 	return nil
 }
 
-// receive reads one datagram, valid until the next one.
+// receive reads one datagram, valid until the next one. rtnetlink has answered
+// when the send returns, so the answer is taken without telling Go's scheduler,
+// which would start its monitor thread each time; only when there is none yet
+// (a long dump) it waits.
 func (c *Conn) receive() ([]byte, error) {
 	for {
-		n, _, err := unix.Recvfrom(c.fd, c.in, unix.MSG_TRUNC)
+		n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(c.fd), uintptr(unsafe.Pointer(&c.in[0])),
+			uintptr(len(c.in)), unix.MSG_TRUNC|unix.MSG_DONTWAIT, 0, 0)
 		switch {
-		case err == unix.EINTR:
+		case errno == unix.EINTR:
 			continue
-		case err != nil:
-			return nil, fmt.Errorf("receive from route netlink: %w", err)
-		case n > len(c.in):
+		case errno == unix.EAGAIN:
+			if err := c.wait(); err != nil {
+				return nil, err
+			}
+			continue
+		case errno != 0:
+			return nil, fmt.Errorf("receive from route netlink: %w", errno)
+		case int(n) > len(c.in):
 			return nil, fmt.Errorf("receive from route netlink: a message of %d bytes, at most %d fit", n, len(c.in))
 		}
 		return c.in[:n], nil
 	}
+}
+
+// wait blocks until there is something to receive.
+func (c *Conn) wait() error {
+	fds := []unix.PollFd{{Fd: int32(c.fd), Events: unix.POLLIN}}
+	if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
+		return fmt.Errorf("wait for route netlink: %w", err)
+	}
+	return nil
 }
 
 // message is one answer. Its data is the receive buffer's.
