@@ -13,8 +13,8 @@
 // toolchain.
 package guestbin
 
-//go:generate env CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false -ldflags=-s\ -w -o embed/kbisect-init ../../cmd/kbisect-init
-//go:generate env CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false -ldflags=-s\ -w -o embed/kbisect-agent ../../cmd/kbisect-agent
+//go:generate env CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false "-ldflags=-s -w" -o embed/kbisect-init ../../cmd/kbisect-init
+//go:generate env CGO_ENABLED=0 GOOS=linux GOARCH=amd64 go build -trimpath -buildvcs=false "-ldflags=-s -w" -o embed/kbisect-agent ../../cmd/kbisect-agent
 
 import (
 	"bytes"
