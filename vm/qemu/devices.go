@@ -54,7 +54,6 @@ func (board) KernelArgs() []string {
 		"oops=panic",        // what went on after an oops would not be measured, only waited for
 		"reboot=t",          // triple fault: the one way that works in every state
 		"unknown_nmi_panic", // the post-mortem of a hang is an NMI, which shall print a trace
-		"noreplace-smp",     // patching locks out and in again costs boot time and gains nothing on two CPUs
 	}
 }
 

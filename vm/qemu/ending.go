@@ -18,6 +18,7 @@ type ending struct {
 	shutdown string        // the reason QMP gave, "" when it gave none
 	fatal    *vm.Event     // the first fatal event on the console
 	console  []string      // its tail
+	output   []string      // the tail of what QEMU said itself
 	at       time.Duration // since exec
 }
 
@@ -49,7 +50,7 @@ func (e ending) hostFault() error {
 		if ws.Signaled() {
 			return fmt.Errorf("killed by %s (%d), not by kbisect; was the host out of memory?", ws.Signal(), int(ws.Signal()))
 		}
-		return fmt.Errorf("exit status %d%s", ws.ExitStatus(), hint(e.lastLine()))
+		return fmt.Errorf("exit status %d%s", ws.ExitStatus(), hint("qemu", e.output))
 	case e.wait != nil:
 		return e.wait
 	case e.shutdown == hostSignal:
@@ -60,20 +61,12 @@ func (e ending) hostFault() error {
 	return nil
 }
 
-// lastLine returns the console's last line, "" if there is none.
-func (e ending) lastLine() string {
-	if len(e.console) == 0 {
+// hint is the last line of who, as an addition to a message.
+func hint(who string, lines []string) string {
+	if len(lines) == 0 {
 		return ""
 	}
-	return e.console[len(e.console)-1]
-}
-
-// hint is a console line as an addition to a message.
-func hint(line string) string {
-	if line == "" {
-		return ""
-	}
-	return fmt.Sprintf(" (the console's last line: %q)", line)
+	return fmt.Sprintf(" (%s's last line: %q)", who, lines[len(lines)-1])
 }
 
 // reason says why a kernel did not boot.
@@ -88,9 +81,9 @@ func (e ending) reason() string {
 		}
 	}
 	if e.shutdown == guestShutdown {
-		return "powered off before userspace served" + hint(e.lastLine())
+		return "powered off before userspace served" + hint("the console", e.console)
 	}
-	return "reset before userspace" + hint(e.lastLine())
+	return "reset before userspace" + hint("the console", e.console)
 }
 
 // crash is the event that stands for the end of a booted guest.

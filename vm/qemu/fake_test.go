@@ -93,7 +93,7 @@ func TestFailures(t *testing.T) {
 		want       string
 		postMortem bool
 	}{
-		{mode: vmtest.BadArgs, as: new(*vm.InfraError), want: "exit status 1"},
+		{mode: vmtest.BadArgs, as: new(*vm.InfraError), want: `exit status 1 (qemu's last line: "qemu-system-x86_64: -machine q36`},
 		{mode: vmtest.Killed, as: new(*vm.InfraError), want: "killed by killed (9)"},
 		{mode: vmtest.Panic, as: new(*vm.BootError), want: "kernel panic: Kernel panic - not syncing: VFS"},
 		{mode: vmtest.PanicStuck, as: new(*vm.BootError), want: "kernel panic: Kernel panic - not syncing: stuck", postMortem: true},
@@ -248,7 +248,7 @@ func TestDeaths(t *testing.T) {
 		want    string
 		events  []vm.EventKind
 	}{
-		{vmtest.FakePanic, new(*vm.CrashError), "bug: BUG: kernel NULL pointer", []vm.EventKind{vm.EventBUG, vm.EventPanic, vm.EventBUG}},
+		{vmtest.FakePanic, new(*vm.CrashError), "bug: BUG: kernel NULL pointer", []vm.EventKind{vm.EventBUG, vm.EventPanic, vm.EventExit}},
 		{vmtest.FakePowerOff, new(*vm.CrashError), "exit: guest powered itself off", []vm.EventKind{vm.EventExit}},
 		{vmtest.FakeKilled, new(*vm.InfraError), "killed by killed (9)", []vm.EventKind{vm.EventExit}},
 	} {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/kbisect/kbisect/internal/proc"
@@ -34,7 +33,6 @@ type instance struct {
 	connErr   error         // of Connect; set before connected is closed
 	exited    chan struct{} // closed when QEMU is reaped and its console is at its end
 	waitErr   error         // set before exited is closed
-	killed    atomic.Bool   // by us
 	work      sync.WaitGroup
 
 	mu       sync.Mutex
@@ -156,16 +154,10 @@ func drain(l *console.Log, r interface{ Read([]byte) (int, error) }) {
 	}
 }
 
-// kill ends QEMU without asking the guest.
-func (i *instance) kill() {
-	i.killed.Store(true)
-	_ = i.cmd.Kill() // it may have ended already
-}
-
 // close kills QEMU and returns when nothing of it is left: no process, no
 // goroutine, no file descriptor. It is idempotent.
 func (i *instance) close() error {
-	i.kill()
+	_ = i.cmd.Kill() // it may have ended already
 	<-i.exited
 	_ = i.monitor.Disconnect()
 	i.pipes.closeOurs()
@@ -196,7 +188,7 @@ func (i *instance) ending(booted bool) ending {
 	defer i.mu.Unlock()
 	return ending{
 		booted: booted, wait: i.waitErr, shutdown: i.shutdown, fatal: i.fatal,
-		console: i.console.Tail(), at: time.Since(i.start),
+		console: i.console.Tail(), output: i.output.Tail(), at: time.Since(i.start),
 	}
 }
 

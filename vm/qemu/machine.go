@@ -44,7 +44,8 @@ func newMachine(i *instance, client *sshx.Client) *Machine {
 func (m *Machine) watch() {
 	<-m.inst.exited
 	if !m.closing.Load() {
-		m.inst.events.push(m.inst.ending(true).crash())
+		why := m.inst.ended(true).Error()
+		m.inst.events.push(vm.Event{Kind: vm.EventExit, At: time.Since(m.inst.start), Line: why})
 	}
 	m.inst.events.close()
 }
@@ -143,8 +144,8 @@ func (m *Machine) crash(kind vm.EventKind, line string, trace []string) error {
 func (m *Machine) Close() error {
 	m.once.Do(func() {
 		m.closing.Store(true)
-		m.inst.kill()
-		_ = m.ssh.Close() // always nil
+		_ = m.inst.cmd.Kill() // at once, before anything is waited for
+		_ = m.ssh.Close()     // always nil
 		m.closeErr = m.inst.close()
 		m.watching.Wait()
 	})

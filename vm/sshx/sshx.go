@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,9 @@ const (
 	DefaultPatience  = 60 * time.Second
 	DefaultGrace     = 3 * time.Second
 )
+
+// endWait is how long a failed call waits to hear that the connection is over.
+const endWait = 200 * time.Millisecond
 
 var (
 	// ErrLost says that the connection ended under a call: the guest died, or
@@ -168,11 +172,19 @@ func (c *Client) Err() error {
 	return c.err
 }
 
-// reason returns Err if the connection is over, or about to be, else err. Calls
-// fail a moment before the connection's end is known.
+// reason returns Err if the connection is over, else err. A call fails a moment
+// before the connection's end is known, with an error that does not say so.
 func (c *Client) reason(err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, ErrLost) || errors.Is(err, sftp.ErrSSHFxConnectionLost) {
+		t := time.NewTimer(endWait)
+		defer t.Stop()
+		select {
+		case <-c.done:
+		case <-t.C:
+		}
 	}
 	if e := c.Err(); e != nil {
 		return e
