@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"github.com/kbisect/kbisect/internal/host"
+	"github.com/kbisect/kbisect/internal/kbuild"
 	"github.com/kbisect/kbisect/internal/ui"
 	"github.com/kbisect/kbisect/vm"
 )
@@ -20,7 +21,9 @@ type Env struct {
 	State string // database and run folders
 	UI    *ui.UI // progress and warnings; nil is silent
 
-	boot func(context.Context, vm.Spec) (vm.Machine, error) // nil: QEMU
+	// What tests put in the place of QEMU and the compiler; nil is the real thing.
+	boot    func(context.Context, vm.Spec) (vm.Machine, error)
+	compile func(context.Context, kbuild.Request) (*kbuild.Kernel, error)
 }
 
 // OpenEnv finds and makes kbisect's folders. An error names the folder and the

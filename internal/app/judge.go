@@ -31,6 +31,10 @@ func (q *question) judge(o measure.Outcome) bisect.Outcome {
 	if err != nil {
 		return bisect.Outcome{Kind: bisect.Broken, Reason: err.Error()}
 	}
+	if v.Censored && !q.metric.TimeoutIsBad {
+		return bisect.Outcome{Kind: bisect.Broken, Reason: fmt.Sprintf(
+			"stopped at the limit of %s (--limit allows more, --timeout-is-bad counts it as slow)", q.limit)}
+	}
 	out := bisect.Outcome{Kind: bisect.Measured, Number: v.Number, HasNumber: true, Censored: v.Censored}
 	if q.threshold != nil {
 		out.Hit, err = q.threshold.Above(o)

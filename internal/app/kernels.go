@@ -125,7 +125,11 @@ func (env *Env) build(ctx context.Context, src *source.Source, commit, label str
 			kbuild.PhaseCompile: "build " + label, kbuild.PhaseStore: "store " + label,
 		}[kbuild.Phase(phase)]
 	}}
-	k, err := kbuild.Builder{Cache: env.Cache}.Build(ctx, kbuild.Request{
+	compile := kbuild.Builder{Cache: env.Cache}.Build
+	if env.compile != nil {
+		compile = env.compile
+	}
+	k, err := compile(ctx, kbuild.Request{
 		GitDir: src.GitDir, Commit: commit, Base: base, Fragments: fragments,
 		Progress: func(phase kbuild.Phase, done, total int64) { p.set(string(phase), done, total) },
 	})

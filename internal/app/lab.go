@@ -54,7 +54,8 @@ type lab struct {
 	agent   string
 	machine MachineOptions
 	accel   vm.Accel
-	reason  string // why this accelerator
+	reason  string        // why this accelerator
+	grace   time.Duration // beyond a workload's own limit; 0 is 15 s and a tenth
 }
 
 // job is one workload to run.
@@ -130,7 +131,7 @@ func (l *lab) runIn(ctx context.Context, image string, j job, dir string, t *tri
 	}
 	t.push = time.Since(begin)
 	begin = time.Now()
-	rep, err = runAgent(ctx, m, j, dir)
+	rep, err = l.runAgent(ctx, m, j, dir)
 	t.work = time.Since(begin)
 	return rep, err
 }
@@ -180,7 +181,7 @@ type errRecords struct{ error }
 
 // runAgent runs the agent and reads its records as they come. Anything that the
 // guest says is bounded before it is kept.
-func runAgent(ctx context.Context, m vm.Machine, j job, dir string) (*proto.Report, error) {
+func (l *lab) runAgent(ctx context.Context, m vm.Machine, j job, dir string) (*proto.Report, error) {
 	nonce := newNonce()
 	records, err := os.Create(filepath.Join(dir, "records.jsonl"))
 	if err != nil {
@@ -190,7 +191,7 @@ func runAgent(ctx context.Context, m vm.Machine, j job, dir string) (*proto.Repo
 
 	// The workload ends itself a little before the host gives up on it, so that
 	// a slow run still reports what it finished.
-	grace := 15*time.Second + j.limit/10
+	grace := orDefault(l.grace, 15*time.Second+j.limit/10)
 	wctx, cancel := context.WithTimeoutCause(ctx, j.limit+grace, errLimit)
 	defer cancel()
 	pr, pw := io.Pipe()
