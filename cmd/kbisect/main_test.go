@@ -1,0 +1,33 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"os"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+var update = flag.Bool("update", false, "rewrite golden parts of testdata")
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"kbisect": func() { os.Exit(run(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr)) },
+	})
+}
+
+// TestScripts runs the command line as a person would. No script needs a kernel.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata",
+		UpdateScripts: *update,
+		Setup: func(e *testscript.Env) error {
+			e.Setenv("XDG_CACHE_HOME", e.WorkDir+"/cache")
+			e.Setenv("XDG_STATE_HOME", e.WorkDir+"/state")
+			e.Setenv("HOME", e.WorkDir)
+			e.Setenv("KBISECT_KERNEL", "")
+			return nil
+		},
+	})
+}
