@@ -1,22 +1,21 @@
 package qmp
 
-import "fmt"
+import (
+	"fmt"
 
-// Command is one command on its way to QEMU.
-type Command struct {
-	Execute string `json:"execute"`
-	Args    any    `json:"arguments,omitempty"`
-}
+	"github.com/digitalocean/go-qemu/qmp"
+)
 
-// Event is something QEMU says unasked, "SHUTDOWN" for example.
-type Event struct {
-	Event     string         `json:"event"`
-	Data      map[string]any `json:"data"`
-	Timestamp struct {
-		Seconds      int64 `json:"seconds"`
-		Microseconds int64 `json:"microseconds"`
-	} `json:"timestamp"` // host time
-}
+// The protocol's messages and the monitor's methods are go-qemu's, so that
+// whatever is written against its Monitor works with a Client.
+type (
+	// Command is one command on its way to QEMU.
+	Command = qmp.Command
+	// Event is something QEMU says unasked, "SHUTDOWN" for example.
+	Event = qmp.Event
+)
+
+var _ qmp.Monitor = (*Client)(nil)
 
 // Version is QEMU's version, as its greeting states it.
 type Version struct {
