@@ -72,7 +72,7 @@ type trial struct {
 	hello   *proto.Hello
 	events  []vm.Event
 
-	boot, push, work, total time.Duration
+	boot, push, first, work, total time.Duration // first: from exec of the agent to its first record
 }
 
 // spec describes the machine for a kernel image.
@@ -131,7 +131,7 @@ func (l *lab) runIn(ctx context.Context, image string, j job, dir string, t *tri
 	}
 	t.push = time.Since(begin)
 	begin = time.Now()
-	rep, err = l.runAgent(ctx, m, j, dir)
+	rep, err = l.runAgent(ctx, m, j, dir, t)
 	t.work = time.Since(begin)
 	return rep, err
 }
@@ -174,14 +174,40 @@ func pushAgent(ctx context.Context, m vm.Machine, path string) error {
 	return m.Put(ctx, f, st.Size(), agentPath, 0o755)
 }
 
-// errRecords wraps what is wrong with a record stream that ended by itself. It
-// blames the kernel under test no more than the host: the run is repeated, and
-// a guest that keeps sending garbage ends as infra.
-type errRecords struct{ error }
+// stream collects the records of one agent run.
+type stream struct {
+	rep   *proto.Report
+	err   error
+	first time.Duration // from its begin to the first record
+}
+
+// whole reports whether the records came to an end of their own.
+func (s stream) whole() bool {
+	return s.err == nil && s.rep != nil && (s.rep.Done != nil || s.rep.Fail != nil)
+}
+
+// collect reads records until the last one, and calls over then: an agent with a
+// thread stuck in the kernel never exits, and one that goes on talking is not
+// listened to.
+func collect(r *io.PipeReader, w *io.PipeWriter, keep io.Writer, nonce string, over func()) stream {
+	var s stream
+	begin := time.Now()
+	s.rep, s.err = proto.Collect(io.TeeReader(r, keep), nonce, func(rec proto.Record) {
+		if s.first == 0 {
+			s.first = time.Since(begin)
+		}
+		if rec.Kind == proto.KindDone || rec.Kind == proto.KindFail {
+			w.Close() // the end of the stream, whoever still writes
+		}
+	})
+	r.CloseWithError(errStreamOver)
+	over()
+	return s
+}
 
 // runAgent runs the agent and reads its records as they come. Anything that the
 // guest says is bounded before it is kept.
-func (l *lab) runAgent(ctx context.Context, m vm.Machine, j job, dir string) (*proto.Report, error) {
+func (l *lab) runAgent(ctx context.Context, m vm.Machine, j job, dir string, t *trial) (*proto.Report, error) {
 	nonce := newNonce()
 	records, err := os.Create(filepath.Join(dir, "records.jsonl"))
 	if err != nil {
@@ -191,57 +217,60 @@ func (l *lab) runAgent(ctx context.Context, m vm.Machine, j job, dir string) (*p
 
 	// The workload ends itself a little before the host gives up on it, so that
 	// a slow run still reports what it finished.
-	grace := orDefault(l.grace, 15*time.Second+j.limit/10)
-	wctx, cancel := context.WithTimeoutCause(ctx, j.limit+grace, errLimit)
-	defer cancel()
+	limit := j.limit + orDefault(l.grace, 15*time.Second+j.limit/10)
+	timed, stop := context.WithTimeout(ctx, limit)
+	defer stop()
+	running, over := context.WithCancelCause(timed)
+	defer over(nil)
 	pr, pw := io.Pipe()
-	type result struct {
-		rep *proto.Report
-		err error
-	}
-	done := make(chan result, 1)
+	done := make(chan stream, 1)
 	go func() {
-		rep, err := proto.Collect(io.TeeReader(pr, &bounded{w: records, left: maxRecordBytes}), nonce, nil)
-		pr.CloseWithError(errStreamOver) // a guest that goes on talking is cut off
-		done <- result{rep, err}
+		done <- collect(pr, pw, &bounded{w: records, left: maxRecordBytes}, nonce, func() { over(errStreamOver) })
 	}()
 	stderr := &bounded{w: io.Discard, left: 1 << 20, keep: 4096}
-	err = m.Exec(wctx, vm.Command{
+	err = m.Exec(running, vm.Command{
 		Argv:   []string{agentPath, "-workload", j.workload, "-nonce", nonce, "-limit", j.limit.String()},
 		Stdout: pw, Stderr: stderr,
 	})
 	pw.Close()
-	r := <-done
-	return r.rep, agentError(ctx, wctx, err, r.rep, r.err, j, stderr)
+	s := <-done
+	t.first = s.first
+	if ctx.Err() != nil {
+		return s.rep, ctx.Err()
+	}
+	return s.rep, agentError(err, s, errors.Is(timed.Err(), context.DeadlineExceeded), j, stderr)
 }
 
-var (
-	errLimit      = errors.New("workload limit")
-	errStreamOver = errors.New("record stream is over")
-)
+var errStreamOver = errors.New("record stream is over")
 
 // agentError decides which of the two endings, the command's and the stream's,
-// says what happened.
-func agentError(ctx, wctx context.Context, exec error, rep *proto.Report, stream error, j job, stderr *bounded) error {
+// says what happened. late is true when the host's own limit passed.
+func agentError(exec error, s stream, late bool, j job, stderr *bounded) error {
 	var exit *vm.ExitError
 	var timeout *vm.TimeoutError
 	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
+	case s.whole() && !errors.As(exec, new(*vm.CrashError)):
+		return nil // what the agent did behind its last record does not matter
 	case errors.As(exec, &timeout):
-		return exec
-	case errors.Is(context.Cause(wctx), errLimit):
+		timeout.What, timeout.Limit = "workload", j.limit
+		return timeout
+	case late:
 		return &vm.TimeoutError{What: "workload", Limit: j.limit}
-	case stream == nil && rep != nil && (rep.Done != nil || rep.Fail != nil) && (exec == nil || errors.As(exec, &exit)):
-		return nil // the stream is whole; the agent's exit status only repeats a fail
-	case exec != nil && !errors.As(exec, &exit):
+	case exec != nil && !errors.As(exec, &exit) && !errors.Is(exec, context.Canceled):
 		return exec
-	case stream != nil && exit != nil:
-		return &vm.InfraError{Op: "run agent", Err: errRecords{fmt.Errorf("%w: %w%s", exit, stream, stderr.tail())}}
-	case stream != nil:
-		return &vm.InfraError{Op: "read records", Err: errRecords{stream}}
+	case exit != nil:
+		return &vm.InfraError{Op: "run agent", Err: fmt.Errorf("%w: %w%s", exit, orError(s.err), stderr.tail())}
 	}
-	return exec
+	return &vm.InfraError{Op: "read records", Err: orError(s.err)}
+}
+
+// orError stands in for the error of a stream that ended without one and without
+// its last record.
+func orError(err error) error {
+	if err == nil {
+		return proto.ErrNoDone
+	}
+	return err
 }
 
 // bounded passes on at most left bytes and drops the rest silently; it keeps

@@ -1,0 +1,177 @@
+package app
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/kbisect/kbisect/internal/report"
+	"github.com/kbisect/kbisect/internal/testkernel"
+	"github.com/kbisect/kbisect/internal/ui"
+)
+
+// The tests below build and boot real kernels: with the usual cache, so that the
+// minutes of the first build are spent once on a machine.
+
+// realEnv is kbisect's real environment with a state folder of the test's.
+func realEnv(t testing.TB) *Env {
+	t.Helper()
+	testkernel.Source(t) // skips under -short
+	u := ui.New(os.Stderr, ui.Options{Quiet: true})
+	t.Cleanup(u.Close)
+	return &Env{Cache: testkernel.Cache(t), State: t.TempDir(), UI: u}
+}
+
+func realOptions() RunOptions {
+	return RunOptions{Kernel: orDefault(os.Getenv("KBISECT_KERNEL"), "debian:6.1"), Quick: true,
+		Machine: MachineOptions{Accel: "auto", CPUs: 2, MemoryMiB: 1024, AnyLoad: true}}
+}
+
+// TestCatalog is the main job: what each fix of the catalog does to a real kernel.
+func TestCatalog(t *testing.T) {
+	env := realEnv(t)
+	least := map[string]float64{"netdev-wait-allrefs": 3, "nexthop-delete": 100}
+	o := realOptions()
+	o.Cases = []string{"netdev-wait-allrefs", "nexthop-delete"}
+	res, err := Run(t.Context(), env, o, os.Stderr)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, Detail(err))
+	}
+	for _, c := range res.Comparisons {
+		t.Logf("%s on %s: without %v, with %v, ratio %.1f %v, %s", c.Case, c.Kernel,
+			time.Duration(c.Without.Median), time.Duration(c.With.Median), c.Ratio, c.RatioCI, c.Verdict)
+		if c.Verdict != report.Faster || float64(c.Ratio) < least[c.Case] {
+			t.Errorf("%s: %s, ratio %v, want faster and at least %v", c.Case, c.Verdict, c.Ratio, least[c.Case])
+		}
+	}
+	for _, name := range []string{"console.log", "qemu.argv", "records.jsonl"} {
+		if m, _ := filepath.Glob(filepath.Join(res.RunDir, "001-*", name)); len(m) != 1 {
+			t.Errorf("no %s in %s", name, res.RunDir)
+		}
+	}
+	var text bytes.Buffer
+	if err := Show(t.Context(), env, res.ID, true, false, &text); err != nil || !strings.Contains(text.String(), "netdev-wait-allrefs") {
+		t.Errorf("show: %v\n%s", err, &text)
+	}
+}
+
+// patchOf makes a patch that puts text in front of a line of a file, by number.
+func patchOf(t *testing.T, file, after, add string) string {
+	t.Helper()
+	src := testkernel.Source(t)
+	text, err := src.Repo().ReadFile(t.Context(), src.Head, file, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(text, "\n")
+	i := slices.Index(lines, after)
+	if i < 1 {
+		t.Fatalf("%s: no line %q", file, after)
+	}
+	path := filepath.Join(t.TempDir(), "test.patch")
+	diff := fmt.Sprintf("--- a/%[1]s\n+++ b/%[1]s\n@@ -%[2]d,3 +%[2]d,4 @@\n %[3]s\n %[4]s\n+%[5]s\n %[6]s\n",
+		file, i, lines[i-1], lines[i], add, lines[i+1])
+	if err := os.WriteFile(path, []byte(diff), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Where a real kernel is broken: behind the first line of a function that runs
+// before userspace.
+const (
+	initFile = "net/core/dev.c"
+	initLine = "\tint i, rc = -ENOMEM;" // of net_dev_init()
+)
+
+// TestRealBadKernels measures kernels that cannot be measured: none of them is
+// slow, none is fast, and each is said to be what it is.
+func TestRealBadKernels(t *testing.T) {
+	env := realEnv(t)
+	tests := []struct{ name, code, want string }{
+		{"panics before init", "\tpanic(\"kbisect test\");", "kbisect test"},
+		{"hangs silently", "\twhile (1) cpu_relax();", "silent"},
+		{"resets", "\temergency_restart();", "reset"},
+		{"does not compile", "\tno_such_function_of_kbisect;", "no_such_function_of_kbisect"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			o := realOptions()
+			o.Patch, o.Workload = patchOf(t, initFile, initLine, tt.code), "nexthop-delete,count=10"
+			o.Machine.BootLimit = 45 * time.Second
+			res, err := Run(t.Context(), env, o, os.Stderr)
+			var verdict *VerdictError
+			if !errors.As(err, &verdict) || verdict.Outcome != Untestable {
+				t.Fatalf("got %v", err)
+			}
+			c := res.Comparisons[0]
+			if c.Verdict != report.Untestable || !strings.Contains(c.Reason, tt.want) || c.With.N > 0 {
+				t.Errorf("%s: %s, want %q in it", c.Verdict, c.Reason, tt.want)
+			}
+		})
+	}
+}
+
+// TestRealNoOp changes a comment only: both kernels are the same, and nothing is
+// booted to find that out.
+func TestRealNoOp(t *testing.T) {
+	env := realEnv(t)
+	o := realOptions()
+	o.Patch, o.Workload = patchOf(t, initFile, initLine, "\t/* kbisect test */"), "nexthop-delete,count=10"
+	res, err := Run(t.Context(), env, o, os.Stderr)
+	var verdict *VerdictError
+	if !errors.As(err, &verdict) || verdict.Outcome != NoDifference {
+		t.Fatalf("got %v", err)
+	}
+	c := res.Comparisons[0]
+	if c.Verdict != report.NoOp || c.With.Identity != c.Without.Identity || res.Costs.Runs != 0 {
+		t.Errorf("%s: identities %.12s and %.12s, %d runs", c.Verdict, c.With.Identity, c.Without.Identity, res.Costs.Runs)
+	}
+}
+
+// TestRealSameKernelTwice measures a kernel against itself.
+func TestRealSameKernelTwice(t *testing.T) {
+	env := realEnv(t)
+	o := realOptions()
+	o.Patch, o.Workload = patchOf(t, initFile, initLine, "\t/* kbisect test */"), "nexthop-delete,count=1000"
+	o.MeasureNoop, o.Metric = true, "flush"
+	o.MaxRuns = 10
+	res, err := Run(t.Context(), env, o, os.Stderr)
+	var verdict *VerdictError
+	if !errors.As(err, &verdict) {
+		t.Fatalf("got %v", err)
+	}
+	c := res.Comparisons[0]
+	t.Logf("%s by %s: ratio %.3f %v after %d runs", c.Verdict, c.Gate, c.Ratio, c.RatioCI, res.Costs.Runs)
+	if c.Verdict == report.Faster || c.Verdict == report.Slower {
+		t.Errorf("a kernel differs from itself: %s, ratio %v", c.Verdict, c.Ratio)
+	}
+}
+
+// TestRealBoot runs commands in a guest as kbisect boot does.
+func TestRealBoot(t *testing.T) {
+	env := realEnv(t)
+	image := testkernel.Path(t)
+	boot := func(argv ...string) (string, error) {
+		var out bytes.Buffer
+		err := Boot(t.Context(), env, BootOptions{Kernel: image, Argv: argv, Machine: realOptions().Machine,
+			Stdin: strings.NewReader(""), Stdout: &out, Stderr: os.Stderr})
+		return out.String(), err
+	}
+	if out, err := boot("sh", "-c", "echo $((6*7)); ip link show lo"); err != nil || !strings.HasPrefix(out, "42\n") || !strings.Contains(out, "LOOPBACK") {
+		t.Errorf("got %q, %v", out, err)
+	}
+	var exit *GuestExit
+	if _, err := boot("sh", "-c", "exit 7"); !errors.As(err, &exit) || exit.Status != 7 {
+		t.Errorf("got %v, want exit status 7", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "kbisect-boot-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
