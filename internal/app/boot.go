@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/kbisect/kbisect/internal/host"
 	"github.com/kbisect/kbisect/vm"
 )
 
@@ -31,6 +32,9 @@ type BootOptions struct {
 // end is a *GuestExit.
 func Boot(ctx context.Context, env *Env, o BootOptions) error {
 	if err := o.Machine.check(); err != nil {
+		return err
+	}
+	if err := env.require(host.ForBooting()); err != nil {
 		return err
 	}
 	image, release, err := env.image(ctx, o.Kernel, o.Config)

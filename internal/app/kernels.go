@@ -114,6 +114,9 @@ func (env *Env) build(ctx context.Context, src *source.Source, commit, label str
 	if err != nil {
 		return nil, err
 	}
+	if err := env.require(host.ForBuilding()); err != nil {
+		return nil, err
+	}
 	release, err := env.lockHost(ctx, "building "+label)
 	if err != nil {
 		return nil, err
@@ -140,6 +143,15 @@ func (env *Env) build(ctx context.Context, src *source.Source, commit, label str
 		}
 	}
 	return k, err
+}
+
+// require asks for programs before a long job that would end in their absence.
+// With a fake compiler and machine nothing is required.
+func (env *Env) require(programs []string) error {
+	if env.compile != nil || env.boot != nil {
+		return nil
+	}
+	return host.Require(programs...)
 }
 
 // lockHost takes this machine's turn to build or measure, and says whom it

@@ -47,6 +47,9 @@ type pinned struct {
 // an error of the user's, the host's or ctx's. A result that is not a difference
 // comes with a *VerdictError.
 func (p *Plan) Run(ctx context.Context) (*report.Result, error) {
+	if err := p.env.require(append(host.ForBuilding(), host.ForBooting()...)); err != nil {
+		return nil, err
+	}
 	st, err := store.Open(ctx, p.env.State)
 	if err != nil {
 		return nil, err

@@ -50,6 +50,27 @@ func (r Report) Err() error {
 	return fmt.Errorf("%w: %s; install with: kbisect doctor --install", ErrMissing, strings.Join(names, ", "))
 }
 
+// ForBuilding and ForBooting name the programs without which a build or a boot
+// cannot begin.
+func ForBuilding() []string { return []string{"make", "gcc", "ld", "flex", "bison", "bc", "git"} }
+
+// ForBooting is the emulator.
+func ForBooting() []string { return []string{emulator} }
+
+// Require returns an error that wraps ErrMissing when one of the programs is not
+// in PATH. It only looks, which takes no time: so it can be asked before a long
+// job, of which it would otherwise be the end.
+func Require(programs ...string) error {
+	s := Options{}.system()
+	var r Report
+	for _, name := range programs {
+		if s.lookPath(name) == "" {
+			r.Rows = append(r.Rows, Row{Name: name, Status: Missing})
+		}
+	}
+	return r.Err()
+}
+
 func (r Report) missing() []string {
 	var names []string
 	for _, row := range r.Rows {

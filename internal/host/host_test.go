@@ -708,3 +708,13 @@ func TestText(t *testing.T) {
 		}
 	}
 }
+
+func TestRequire(t *testing.T) {
+	if err := Require("sh"); err != nil {
+		t.Errorf("sh: %v", err)
+	}
+	err := Require("sh", "kbisect-no-such-program")
+	if !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "kbisect-no-such-program; install with: kbisect doctor --install") {
+		t.Errorf("got %v", err)
+	}
+}
