@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -22,6 +23,19 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata",
 		UpdateScripts: *update,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			// link FILE PROGRAM: a link to a program of the host's.
+			"link": func(ts *testscript.TestScript, _ bool, args []string) {
+				for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+					path := filepath.Join(dir, args[1])
+					if _, err := os.Stat(path); err == nil {
+						ts.Check(os.Symlink(path, ts.MkAbs(args[0])))
+						return
+					}
+				}
+				ts.Fatalf("no program %s", args[1])
+			},
+		},
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("XDG_CACHE_HOME", e.WorkDir+"/cache")
 			e.Setenv("XDG_STATE_HOME", e.WorkDir+"/state")
