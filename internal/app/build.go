@@ -125,9 +125,12 @@ func Cache(ctx context.Context, env *Env, o CacheOptions, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "what\tsize\tlast used\tname\n")
 	for _, e := range u.Entries {
-		used := humanize.Time(e.Used)
-		if e.Held {
+		used := "-"
+		switch {
+		case e.Held:
 			used = "in use"
+		case !e.Used.IsZero():
+			used = humanize.Time(e.Used)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Kind, humanize.IBytes(uint64(e.Bytes)), used, e.Name)
 	}

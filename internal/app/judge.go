@@ -73,8 +73,10 @@ func (q *question) compare(version string, with, without *side, d bisect.Decisio
 		better = stats.HigherIsBetter
 	}
 	c.SetStats(stats.Compare(with.obs, without.obs, better, 0.95), with.above, without.above)
-	c.Gate, c.Error, c.Reason = d.Gate, report.Num(d.Error), d.Reason
-	c.Warnings = append(c.Warnings, sideNames(d.Warnings)...)
+	c.Gate, c.Error, c.Reason = inWords(d.Gate), report.Num(d.Error), d.Reason
+	for _, w := range d.Warnings {
+		c.Warnings = append(c.Warnings, inWords(w))
+	}
 	switch d.Verdict {
 	case bisect.Differ:
 		c.Verdict = report.Slower
@@ -127,18 +129,14 @@ func sideName(s bisect.Side) string {
 	return "without"
 }
 
-// sideNames puts them into the duel's warnings, which begin with "good: ".
-func sideNames(warnings []string) []string {
-	out := make([]string, len(warnings))
-	for i, w := range warnings {
-		out[i] = w
-		for _, s := range []bisect.Side{bisect.Good, bisect.Bad} {
-			if rest, ok := strings.CutPrefix(w, s.String()+": "); ok {
-				out[i] = sideName(s) + ": " + rest
-			}
+// inWords names the sides in what a duel says, which begins with "good" or "bad".
+func inWords(text string) string {
+	for _, s := range []bisect.Side{bisect.Good, bisect.Bad} {
+		if rest, ok := strings.CutPrefix(text, s.String()); ok && (strings.HasPrefix(rest, ":") || strings.HasPrefix(rest, " ")) {
+			return sideName(s) + rest
 		}
 	}
-	return out
+	return text
 }
 
 // sameEnvironment returns what differs between two environments that must be

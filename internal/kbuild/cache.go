@@ -218,19 +218,19 @@ const (
 
 // Entry is one thing that the cache holds.
 type Entry struct {
-	Kind  Kind
-	Name  string // its key, or the name of the folder
-	Path  string
-	Bytes int64
-	Used  time.Time // last time that it was used; zero for KindOther
-	Held  bool      // a run or a build uses it now
+	Kind  Kind      `json:"kind"`
+	Name  string    `json:"name"` // its key, or the name of the folder
+	Path  string    `json:"path"`
+	Bytes int64     `json:"bytes"`
+	Used  time.Time `json:"used"` // last time that it was used; zero for KindOther
+	Held  bool      `json:"held"` // a run or a build uses it now
 }
 
 // Usage is what a cache holds.
 type Usage struct {
-	Entries []Entry // kernels, trees, others; each by last use, the oldest first
-	Bytes   int64   // of all of them
-	Budget  int64
+	Entries []Entry `json:"entries"` // kernels, trees, others; each by last use, the oldest first
+	Bytes   int64   `json:"bytes"`   // of all of them
+	Budget  int64   `json:"budget"`
 }
 
 // Usage measures the cache: 0.5 s for each build tree.
