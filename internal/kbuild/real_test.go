@@ -164,6 +164,39 @@ func TestRealKernel(t *testing.T) {
 	}
 }
 
+// TestRealConfigs configures the kernels that $KBISECT_TEST_KERNELS names with
+// the embedded fragments, and stops where the compiler would begin: every symbol
+// survives on each of them, or is marked as one that need not.
+func TestRealConfigs(t *testing.T) {
+	specs := strings.Fields(os.Getenv("KBISECT_TEST_KERNELS"))
+	if len(specs) == 0 {
+		t.Skip(`fetches and imports several kernels (minutes); set KBISECT_TEST_KERNELS="debian:5.10 debian:6.12 debian:7.2"`)
+	}
+	for _, spec := range specs {
+		t.Run(spec, func(t *testing.T) {
+			src, err := source.Open(context.Background(), spec, source.Options{Cache: cacheDir(t)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			defer cancel()
+			k, err := kbuild.Builder{Cache: cacheDir(t)}.Build(ctx, kbuild.Request{
+				GitDir: src.GitDir, Commit: src.Head, Fragments: fragments(t),
+				Progress: func(p kbuild.Phase, _, _ int64) {
+					if p == kbuild.PhaseCompile {
+						cancel()
+					}
+				},
+			})
+			if k != nil {
+				k.Release() // it was there already
+			} else if !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestRealReproducible builds in another cache, without ccache, and compares the
 // bytes. It takes minutes, so it wants to be asked for.
 func TestRealReproducible(t *testing.T) {

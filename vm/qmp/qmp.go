@@ -1,6 +1,6 @@
 // Package qmp speaks the QEMU Machine Protocol over a connection that is
-// already open. Its Client is go-qemu's
-// qmp.Monitor, done so that it can be trusted:
+// already open. Its Client is go-qemu's qmp.Monitor, done so that it can be
+// trusted:
 //
 //   - replies are matched by id, so that an event between a command and its
 //     reply, or before the capabilities' reply, shifts nothing
