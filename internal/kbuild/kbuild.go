@@ -36,7 +36,9 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -137,6 +139,7 @@ type job struct {
 	Request
 	tools   Toolchain
 	tree    string // id of the source
+	version kconfig.Version
 	config  string // hash of the wanted configuration
 	key     string // of the kernel
 	treeKey string // of the build tree
@@ -215,10 +218,13 @@ func (b Builder) plan(ctx context.Context, r Request) (*job, error) {
 	if j.tools, err = DetectToolchain(ctx, b.CC); err != nil {
 		return nil, err
 	}
-	if j.tree, err = resolveTree(ctx, r.GitDir, r.Commit); err != nil {
+	if j.tree, j.version, err = resolveTree(ctx, r.GitDir, r.Commit); err != nil {
 		return nil, err
 	}
-	j.config = configHash(r)
+	// What a fragment says of other kernels is not asked of this one. A range
+	// that crosses a bound gets another tree there.
+	j.Fragments = forVersion(r.Fragments, j.version)
+	j.config = configHash(j.Request)
 	j.key = digest("kernel", j.tree, j.config, j.tools.ID(), string(r.Target), fmt.Sprint(recipe))
 	j.treeKey = digest("tree", r.GitDir, j.config, j.tools.ID(), fmt.Sprint(recipe))
 	return j, nil
@@ -245,28 +251,55 @@ func digest(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// resolveTree returns the id of a commit's tree, and checks that a kernel is in
-// it.
-func resolveTree(ctx context.Context, gitDir, commit string) (string, error) {
+// resolveTree returns the id of a commit's tree and the version in its Makefile,
+// and checks that a kernel is in it.
+func resolveTree(ctx context.Context, gitDir, commit string) (string, kconfig.Version, error) {
 	repo := gitx.Repo{Dir: gitDir}
-	out, err := repo.Output(ctx, "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
-	tree := strings.TrimSpace(out)
-	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
-	case err != nil:
-		return "", &InfraError{Op: "find commit " + commit, Err: fmt.Errorf("repository %s: %w", gitDir, err)}
+	var none kconfig.Version
+	ask := func(op string, args ...string) (string, error) {
+		out, err := repo.Output(ctx, args...)
+		switch {
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case err != nil:
+			return "", &InfraError{Op: op + " " + commit, Err: fmt.Errorf("repository %s: %w", gitDir, err)}
+		}
+		return out, nil
 	}
-	out, err = repo.Output(ctx, "ls-tree", "--name-only", tree, "Kconfig", "Makefile", "arch")
-	switch {
-	case ctx.Err() != nil:
-		return "", ctx.Err()
-	case err != nil:
-		return "", &InfraError{Op: "read tree of " + commit, Err: fmt.Errorf("repository %s: %w", gitDir, err)}
-	case len(strings.Fields(out)) != 3:
-		return "", &KernelError{Step: "source", Text: fmt.Sprintf("%s is no kernel source: Makefile, Kconfig or arch is missing", commit)}
+	tree, err := ask("find commit", "rev-parse", "--verify", "--quiet", "--end-of-options", commit+"^{tree}")
+	if err != nil {
+		return "", none, err
 	}
-	return tree, nil
+	names, err := ask("read tree of", "ls-tree", "--name-only", tree, "Kconfig", "Makefile", "arch")
+	if err != nil {
+		return "", none, err
+	}
+	if len(strings.Fields(names)) != 3 {
+		return "", none, &KernelError{Step: "source", Text: fmt.Sprintf("%s is no kernel source: Makefile, Kconfig or arch is missing", commit)}
+	}
+	makefile, err := ask("read Makefile of", "cat-file", "blob", tree+":Makefile")
+	if err != nil {
+		return "", none, err
+	}
+	v, err := sourceVersion(makefile)
+	return tree, v, err
+}
+
+var makefileVersion = regexp.MustCompile(`(?m)^(VERSION|PATCHLEVEL|SUBLEVEL)\s*=\s*(\d+)\s*$`)
+
+// sourceVersion reads the version from the text of a kernel's Makefile.
+func sourceVersion(makefile string) (kconfig.Version, error) {
+	var v kconfig.Version
+	for _, m := range makefileVersion.FindAllStringSubmatch(makefile, -1) {
+		n, err := strconv.Atoi(m[2])
+		if err == nil {
+			v[map[string]int{"VERSION": 0, "PATCHLEVEL": 1, "SUBLEVEL": 2}[m[1]]] = n
+		}
+	}
+	if v == (kconfig.Version{}) {
+		return v, &KernelError{Step: "source", Text: "its Makefile names no VERSION and PATCHLEVEL"}
+	}
+	return v, nil
 }
 
 // keepLog moves the output of a failed build to where the next build in the

@@ -162,7 +162,7 @@ func TestErrors(t *testing.T) {
 		{"header", with("value.c", "#include \"gone.h\"\n"), "compile kernel: value.c:1: gone.h: No such file", ""},
 		{"link", with("value.c", "int nothing;\n"), "undefined reference to `value'", ""},
 		{"not a kernel", map[string]string{"Makefile": "all:\n"}, "is no kernel source", ""},
-		{"no version", with("Makefile", "vmlinux:\n"), "Makefile:0: it names no VERSION", ""},
+		{"no version", with("Makefile", "vmlinux:\n"), "its Makefile names no VERSION", ""},
 		{"disk", with("hook.sh", "echo 'cc1: error: writing x.o: No space left on device' >&2; exit 1\n"), "", "no space left on device: free some space"},
 		{"oom", with("hook.sh", "echo 'gcc: fatal error: Killed signal terminated program cc1' >&2; exit 1\n"), "", "the compiler was killed"},
 		{"killed", with("hook.sh", "kill -9 $$\n"), "", "a build step was killed"},

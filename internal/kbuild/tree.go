@@ -388,15 +388,11 @@ func (t *buildTree) configure(ctx context.Context, log io.Writer) error {
 	if err := os.MkdirAll(t.obj(), 0o755); err != nil {
 		return infra("make build tree", err)
 	}
-	v, err := sourceVersion(t.src())
-	if err != nil {
-		return err
-	}
 	start, err := t.startConfig(ctx, log)
 	if err != nil {
 		return err
 	}
-	wanted, inner := kconfig.Merge(forVersion(t.Fragments, v)...)
+	wanted, inner := kconfig.Merge(t.Fragments...)
 	_, outer := kconfig.Merge(start, wanted)
 	t.st.Overrides = overrides(t.Request, inner, outer)
 	// The wanted lines come last: of the members of a choice, the last one set wins.
@@ -413,7 +409,7 @@ func (t *buildTree) configure(ctx context.Context, log io.Writer) error {
 	if err != nil {
 		return infra("read kernel config", err)
 	}
-	if err := t.check(v, wanted, final); err != nil {
+	if err := t.check(wanted, final); err != nil {
 		return err
 	}
 	t.st.Configured = true
@@ -459,7 +455,7 @@ func overrides(r Request, inner, outer []kconfig.Override) []string {
 }
 
 // check compares the final configuration with what was wanted.
-func (t *buildTree) check(v kconfig.Version, wanted, final *kconfig.Config) error {
+func (t *buildTree) check(wanted, final *kconfig.Config) error {
 	err := kconfig.Check(wanted, final, nil)
 	var check *kconfig.CheckError
 	if !errors.As(err, &check) {
@@ -471,26 +467,7 @@ func (t *buildTree) check(v kconfig.Version, wanted, final *kconfig.Config) erro
 			check.Misses[i].Hint = tree.Hint(m.Want, final)
 		}
 	}
-	return &ConfigError{Version: v, Err: check}
-}
-
-var makefileVersion = regexp.MustCompile(`(?m)^(VERSION|PATCHLEVEL|SUBLEVEL)\s*=\s*(\d+)\s*$`)
-
-// sourceVersion reads the version from a kernel's Makefile.
-func sourceVersion(src string) (kconfig.Version, error) {
-	data, err := os.ReadFile(filepath.Join(src, "Makefile"))
-	if err != nil {
-		return kconfig.Version{}, infra("read kernel source", err)
-	}
-	var v kconfig.Version
-	for _, m := range makefileVersion.FindAllSubmatch(data, -1) {
-		n, _ := strconv.Atoi(string(m[2]))
-		v[map[string]int{"VERSION": 0, "PATCHLEVEL": 1, "SUBLEVEL": 2}[string(m[1])]] = n
-	}
-	if v == (kconfig.Version{}) {
-		return v, &KernelError{Step: "source", File: "Makefile", Text: "it names no VERSION and PATCHLEVEL"}
-	}
-	return v, nil
+	return &ConfigError{Version: t.version, Err: check}
 }
 
 // errAsked says that make wanted to ask about a new symbol.

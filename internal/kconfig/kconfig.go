@@ -131,11 +131,13 @@ func sorted(m map[string]Symbol) []Symbol {
 
 // For returns the symbols that are wanted on kernel v. The zero Version (not
 // known) keeps those without bounds only. Where ranges overlap, the later line
-// wins.
+// wins. The bounds are dropped, so that a line for other kernels changes neither
+// the result nor its Hash.
 func (c *Config) For(v Version) *Config {
 	at := make(map[string]Symbol)
 	for _, s := range c.Symbols {
 		if s.Kernels.Contains(v) {
+			s.Kernels = Range{}
 			at[s.Name] = s // those of one name are in the order of the file
 		}
 	}

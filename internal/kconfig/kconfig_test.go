@@ -179,6 +179,15 @@ func TestHash(t *testing.T) {
 	}
 }
 
+// TestHashFor: what is for other kernels does not count.
+func TestHashFor(t *testing.T) {
+	a := parse(t, "a", "CONFIG_A=y\n").For(Version{6, 1})
+	b := parse(t, "b", "CONFIG_A=y # kernels: <7.0\nCONFIG_B=y # kernels: <6.0\n").For(Version{6, 1})
+	if a.Hash() != b.Hash() {
+		t.Error("lines for other kernels change the hash")
+	}
+}
+
 func TestDrift(t *testing.T) {
 	a := parse(t, "a", "CONFIG_A=y\nCONFIG_B=y\n# CONFIG_C is not set\nCONFIG_GCC_VERSION=120200\n")
 	b := parse(t, "b", "CONFIG_A=m\nCONFIG_D=7\n# CONFIG_E is not set\nCONFIG_GCC_VERSION=130000\n")
