@@ -9,7 +9,7 @@ import (
 )
 
 func newBootCommand(t *terminal) *cli.Command {
-	var o app.BootOptions
+	o := app.BootOptions{Machine: app.DefaultMachine()}
 	return &cli.Command{
 		Name:      "boot",
 		Usage:     "boot a kernel and get a shell in it, or run one command",

@@ -26,6 +26,9 @@ Examples:
 			if err := checkArgs(c, 1); err != nil {
 				return err
 			}
+			if err := checkSet(c, "kernel", "config", "output"); err != nil {
+				return err
+			}
 			o.Revision = c.Args().First()
 			return withEnv(t, c, false, func(env *app.Env) error {
 				return app.Build(c.Context, env, o, t.out)

@@ -29,9 +29,9 @@ Examples:
 			if err := checkArgs(c, 0); err != nil {
 				return err
 			}
-			return withEnv(t, c, false, func(env *app.Env) error {
-				return app.Doctor(c.Context, env, o, t.out, t.err)
-			})
+			u := t.newUI(c)
+			defer u.Close()
+			return app.Doctor(c.Context, u, o, t.out, t.err)
 		},
 	}
 }

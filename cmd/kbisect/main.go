@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -141,7 +142,7 @@ func newApp(t *terminal) *cli.App {
 		Writer:               t.out,
 		ErrWriter:            t.err,
 		EnableBashCompletion: true,
-		Suggest:              true,
+		HideHelpCommand:      true,
 		ExitErrHandler:       func(*cli.Context, error) {}, // cli's own calls os.Exit
 		OnUsageError:         onUsageError,
 		Flags: []cli.Flag{
@@ -153,7 +154,14 @@ func newApp(t *terminal) *cli.App {
 			newRunsCommand(t), newShowCommand(t), newResumeCommand(t), newCacheCommand(t), newCompletionCommand(t),
 		},
 		Action: func(c *cli.Context) error {
-			if name := c.Args().First(); name != "" {
+			name := c.Args().First()
+			if name == "help" && c.App.Command(c.Args().Get(1)) != nil {
+				return cli.ShowCommandHelp(c, c.Args().Get(1))
+			}
+			if name == "help" && c.NArg() > 1 {
+				name = c.Args().Get(1)
+			}
+			if name != "" && name != "help" {
 				return app.Usagef("kbisect --help lists the commands", "unknown command %q%s", name, app.Nearest(name, commandNames(c.App)))
 			}
 			return cli.ShowAppHelp(c)
@@ -179,7 +187,24 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	if c.Command != nil && c.Command.Name != "" && c.Command.Name != "kbisect" {
 		name += " " + c.Command.Name
 	}
-	return app.Usagef(name+" --help", "%s", err)
+	text := err.Error()
+	if flag, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
+		text = fmt.Sprintf("unknown flag --%s%s", strings.TrimLeft(flag, "-"), app.Nearest(flag, flagNames(c)))
+	}
+	return app.Usagef(name+" --help", "%s", text)
+}
+
+// flagNames lists the flags that c's command knows.
+func flagNames(c *cli.Context) []string {
+	flags := c.App.Flags
+	if c.Command != nil {
+		flags = append(slices.Clone(flags), c.Command.Flags...)
+	}
+	var names []string
+	for _, f := range flags {
+		names = append(names, f.Names()...)
+	}
+	return names
 }
 
 // checkArgs refuses an argument that looks like a flag, which cli takes as an
@@ -195,6 +220,24 @@ func checkArgs(c *cli.Context, most int) error {
 		return app.Usagef("kbisect "+c.Command.Name+" --help", "unexpected argument %q", c.Args().Get(most))
 	}
 	return nil
+}
+
+// checkSet refuses a flag that was given an empty value: most often a script's
+// unset variable, which must not silently mean the default.
+func checkSet(c *cli.Context, flags ...string) error {
+	for _, name := range flags {
+		if c.IsSet(name) && c.String(name) == "" && !fromEnv(name) {
+			return app.Usagef("leave the flag out for the default", "--%s is empty", name)
+		}
+	}
+	return nil
+}
+
+// fromEnv reports whether a flag may have come from an empty variable, which
+// means that there is none.
+func fromEnv(name string) bool {
+	v, ok := os.LookupEnv("KBISECT_KERNEL")
+	return name == "kernel" && ok && v == ""
 }
 
 // newUI makes the progress display for one command.

@@ -25,7 +25,7 @@ taken out for "without"; one that it lacks is put in for "with".
 Of several cases the first of 4, 2, 5, 3 that occurs decides.`
 
 func newRunCommand(t *terminal) *cli.Command {
-	var o app.RunOptions
+	o := app.DefaultRunOptions()
 	var install, asJSON bool
 	return &cli.Command{
 		Name:         "run",
@@ -41,9 +41,9 @@ func newRunCommand(t *terminal) *cli.Command {
 			&cli.StringFlag{Name: "threshold", Usage: "`EXPR` such as 'flush>500ms': a run above it counts as slow", Destination: &o.Threshold},
 			&cli.DurationFlag{Name: "limit", Usage: "stop a workload after this long; it is then no number", Destination: &o.Limit},
 			&cli.BoolFlag{Name: "timeout-is-bad", Usage: "count a run stopped at the limit as slow, not as untestable", Destination: &o.TimeoutIsBad},
-			&cli.IntFlag{Name: "max-runs", Usage: "at most this many runs a side", Value: 80, Destination: &o.MaxRuns},
+			&cli.IntFlag{Name: "max-runs", Usage: "at most this many runs a side", Value: o.MaxRuns, Destination: &o.MaxRuns},
 			&cli.DurationFlag{Name: "budget", Usage: "stop measuring after this long and report what is known", Destination: &o.Budget},
-			&cli.Float64Flag{Name: "min-ratio", Usage: "the smallest `FACTOR` that counts as a difference", Value: 1.1, Destination: &o.MinRatio},
+			&cli.Float64Flag{Name: "min-ratio", Usage: "the smallest `FACTOR` that counts as a difference", Value: o.MinRatio, Destination: &o.MinRatio},
 			&cli.BoolFlag{Name: "any-load", Usage: "keep runs made while the host was busy", Destination: &o.Machine.AnyLoad},
 			&cli.BoolFlag{Name: "quick", Usage: "3 runs a side decide when every one is at least 2x apart (error probability 5 %)", Destination: &o.Quick},
 			&cli.BoolFlag{Name: "measure-noop", Usage: "measure also when both kernels are identical", Destination: &o.MeasureNoop},
@@ -54,6 +54,9 @@ func newRunCommand(t *terminal) *cli.Command {
 		),
 		Action: func(c *cli.Context) error {
 			if err := checkArgs(c, -1); err != nil {
+				return err
+			}
+			if err := checkSet(c, "kernel", "base", "patch", "workload", "metric", "threshold", "catalog", "config"); err != nil {
 				return err
 			}
 			o.Cases = c.Args().Slice()
@@ -98,9 +101,9 @@ func kernelFlags(kernel *string, config *app.ConfigOptions) []cli.Flag {
 
 func machineFlags(m *app.MachineOptions) []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "accel", Usage: "auto, kvm or tcg; auto takes KVM only if a kernel has booted with it", Value: "auto", Destination: &m.Accel},
-		&cli.IntFlag{Name: "cpus", Usage: "virtual CPUs", Value: 2, Destination: &m.CPUs},
-		&cli.IntFlag{Name: "memory", Usage: "guest memory in `MiB`", Value: 1024, Destination: &m.MemoryMiB},
+		&cli.StringFlag{Name: "accel", Usage: "auto, kvm or tcg; auto takes KVM only if a kernel has booted with it", Value: m.Accel, Destination: &m.Accel},
+		&cli.IntFlag{Name: "cpus", Usage: "virtual CPUs", Value: m.CPUs, Destination: &m.CPUs},
+		&cli.IntFlag{Name: "memory", Usage: "guest memory in `MiB`", Value: m.MemoryMiB, Destination: &m.MemoryMiB},
 		&cli.StringFlag{Name: "append", Usage: "kernel `PARAMETERS` to add", Destination: &m.Append},
 		&cli.DurationFlag{Name: "boot-limit", Usage: "give up on a boot after this long", DefaultText: "60s under TCG", Destination: &m.BootLimit},
 	}

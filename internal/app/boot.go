@@ -34,7 +34,16 @@ func Boot(ctx context.Context, env *Env, o BootOptions) error {
 	if err := o.Machine.check(); err != nil {
 		return err
 	}
+	if !isImage(o.Kernel) || o.Machine.Accel == "kvm" {
+		if err := env.ready(ctx, o.Machine); err != nil {
+			return err
+		}
+	}
 	if err := env.require(host.ForBooting()); err != nil {
+		return err
+	}
+	initrd, err := env.initramfs(ctx, true)
+	if err != nil {
 		return err
 	}
 	image, release, err := env.image(ctx, o.Kernel, o.Config)
@@ -42,10 +51,6 @@ func Boot(ctx context.Context, env *Env, o BootOptions) error {
 		return err
 	}
 	defer release()
-	initrd, err := env.initramfs(ctx, true)
-	if err != nil {
-		return err
-	}
 	accel, reason, err := env.accelerator(ctx, o.Machine.Accel, image)
 	if err != nil {
 		return err

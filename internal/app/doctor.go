@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/kbisect/kbisect/internal/host"
+	"github.com/kbisect/kbisect/internal/ui"
 )
 
 // DoctorOptions is what `kbisect doctor` was asked.
@@ -18,7 +19,10 @@ type DoctorOptions struct {
 // Doctor prints what this machine has and lacks, after installing what is
 // missing if that was asked. The error wraps host.ErrMissing when something
 // needed is missing in the end.
-func Doctor(ctx context.Context, env *Env, o DoctorOptions, out, stderr io.Writer) error {
+//
+// Folders that cannot be used are rows of the table, so it opens its own Env.
+func Doctor(ctx context.Context, u *ui.UI, o DoctorOptions, out, stderr io.Writer) error {
+	env := &Env{UI: u}
 	if o.DryRun && !o.Install {
 		return Usagef("kbisect doctor --install --dry-run", "--dry-run goes with --install")
 	}
@@ -29,6 +33,10 @@ func Doctor(ctx context.Context, env *Env, o DoctorOptions, out, stderr io.Write
 		}
 	}
 	if o.Prove {
+		var err error
+		if env, err = OpenEnv(u); err != nil {
+			return err
+		}
 		image, release, err := env.proofImage(ctx)
 		if err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"runtime/debug"
+	"time"
 
 	"github.com/kbisect/kbisect/internal/host"
 	"github.com/kbisect/kbisect/internal/kbuild"
@@ -26,18 +27,26 @@ type Env struct {
 	compile func(context.Context, kbuild.Request) (*kbuild.Kernel, error)
 }
 
-// OpenEnv finds and makes kbisect's folders. An error names the folder and the
-// variable that moves it.
+// OpenEnv finds and makes kbisect's folders and shows that they can be written
+// to. An error names the folder and the variable that moves it.
 func OpenEnv(u *ui.UI) (*Env, error) {
-	cache, err := host.CacheDir()
+	cache, err := host.EnsureCacheDir("")
 	if err != nil {
 		return nil, err
 	}
-	state, err := host.StateDir()
+	state, err := host.EnsureStateDir("")
 	if err != nil {
 		return nil, err
 	}
 	return &Env{Cache: cache, State: state, UI: u}, nil
+}
+
+// patience is the factor on pauses: 0 with fake machines.
+func (env *Env) patience() time.Duration {
+	if env.boot != nil {
+		return 0
+	}
+	return 1
 }
 
 // Version is the module's version as the Go toolchain recorded it, "devel" in a

@@ -153,8 +153,15 @@ func Resume(ctx context.Context, env *Env, id string) (*report.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	env.UI.Info("resuming %s with %d finished runs", r.ID, len(outcomes))
 	s := p.session(st, j, outcomes)
+	finished := len(outcomes)
+	for _, o := range outcomes {
+		if o.Status == measure.Infra.String() {
+			s.costs.Retries++
+			finished--
+		}
+	}
+	env.UI.Info("resuming %s with %d finished runs", r.ID, finished)
 	s.env0 = env0
 	return s.run(ctx)
 }

@@ -91,6 +91,9 @@ func (q *question) compare(version string, with, without *side, d bisect.Decisio
 	default:
 		c.Verdict = report.Inconclusive
 	}
+	if c.Verdict == report.Untestable || c.Verdict == report.Inconclusive {
+		c.Error = report.Unknown() // nothing is claimed
+	}
 	if len(with.obs) == 0 && len(without.obs) == 0 {
 		gate, reason, verdict := c.Gate, c.Reason, c.Verdict
 		c.Unmeasured()

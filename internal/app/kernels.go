@@ -63,6 +63,9 @@ func fragment(name string) (*kconfig.Config, error) {
 
 // openSource finds and imports a kernel source, with progress.
 func (env *Env) openSource(ctx context.Context, spec string) (*source.Source, error) {
+	if spec == "debian:" {
+		return nil, Usagef("debian:6.1 is the newest of a series", "kernel source %q: which version?", spec)
+	}
 	p := phases{ui: env.UI, title: func(stage string) string {
 		return map[string]string{
 			source.StageWait:     "wait for another kbisect to import the source",
@@ -79,7 +82,10 @@ func (env *Env) openSource(ctx context.Context, spec string) (*source.Source, er
 	p.end(err)
 	var bad *source.SpecError
 	if errors.As(err, &bad) {
-		return nil, &UsageError{Text: "--kernel: " + err.Error(), Hint: "want a git tree, a tarball or debian:VERSION"}
+		hint := bad.Hint
+		short := *bad
+		short.Hint = "" // said on a line of its own
+		return nil, &UsageError{Text: short.Error(), Hint: hint}
 	}
 	return src, err
 }

@@ -25,17 +25,26 @@ type MachineOptions struct {
 	AnyLoad   bool          `json:"any_load,omitempty"` // keep runs made on a busy host
 }
 
+// DefaultMachine is what the command line starts from. Two CPUs are the least
+// with which a grace period waits for somebody.
+func DefaultMachine() MachineOptions {
+	return MachineOptions{Accel: "auto", CPUs: 2, MemoryMiB: 1024}
+}
+
 // check refuses what no machine could be made of.
 func (m *MachineOptions) check() error {
 	switch m.Accel {
-	case "", "auto", "kvm", "tcg":
+	case "auto", "kvm", "tcg":
 	default:
 		return Usagef("--accel auto", "--accel %q: want auto, kvm or tcg", m.Accel)
 	}
-	if m.CPUs < 0 || m.CPUs > 64 {
+	if m.BootLimit < 0 {
+		return Usagef("", "--boot-limit %s: a limit cannot be negative", m.BootLimit)
+	}
+	if m.CPUs < 1 || m.CPUs > 64 {
 		return Usagef("", "--cpus %d: want 1 to 64", m.CPUs)
 	}
-	if m.MemoryMiB != 0 && (m.MemoryMiB < 128 || m.MemoryMiB > 1<<20) {
+	if m.MemoryMiB < 128 || m.MemoryMiB > 1<<20 {
 		return Usagef("", "--memory %d: want 128 MiB to 1 TiB", m.MemoryMiB)
 	}
 	return nil

@@ -35,12 +35,9 @@ func startMachine(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 	return m, nil
 }
 
-// openLab prepares what every run needs, once: the guest's programs and the
-// choice of the accelerator, which image may be booted for.
-func (s *session) openLab(ctx context.Context, image string) error {
-	if s.lab != nil {
-		return nil
-	}
+// openLab prepares what every run needs: the guest's programs. It comes before
+// the builds, which may take minutes, since it may fail (no Go toolchain).
+func (s *session) openLab(ctx context.Context) error {
 	initrd, err := s.env.initramfs(ctx, false)
 	if err != nil {
 		return err
@@ -49,13 +46,34 @@ func (s *session) openLab(ctx context.Context, image string) error {
 	if err != nil {
 		return err
 	}
-	accel, reason, err := s.env.accelerator(ctx, s.opts.Machine.Accel, image)
-	if err != nil {
+	s.lab = &lab{start: s.env.start(), initrd: initrd, agent: agent, machine: s.opts.Machine}
+	return nil
+}
+
+// chooseAccel decides on the accelerator, once; image may be booted for that.
+func (s *session) chooseAccel(ctx context.Context, image string) (err error) {
+	if s.lab.accel != "" {
+		return nil
+	}
+	s.lab.accel, s.lab.reason, err = s.env.accelerator(ctx, s.opts.Machine.Accel, image)
+	s.env.UI.Debug("accelerator %s: %s", s.lab.accel, s.lab.reason)
+	return err
+}
+
+// ready says early what a run or a boot would end in: programs that are missing,
+// an accelerator that cannot be used.
+func (env *Env) ready(ctx context.Context, m MachineOptions) error {
+	if err := env.require(append(host.ForBuilding(), host.ForBooting()...)); err != nil {
 		return err
 	}
-	s.env.UI.Debug("accelerator %s: %s", accel, reason)
-	s.lab = &lab{start: s.env.start(), initrd: initrd, agent: agent, machine: s.opts.Machine, accel: accel, reason: reason}
-	return nil
+	if m.Accel != "kvm" || env.boot != nil {
+		return nil
+	}
+	a, err := host.Accelerator(ctx, host.Options{CacheDir: env.Cache, StateDir: env.State})
+	if err == nil && (a.State == host.AccelAbsent || a.State == host.AccelDenied) {
+		err = withHint(fmt.Errorf("--accel kvm: %s", a.Reason), "--accel tcg works everywhere, and auto takes what works")
+	}
+	return err
 }
 
 // accelerator resolves --accel. auto takes KVM only if a kernel has booted with

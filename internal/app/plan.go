@@ -87,6 +87,12 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if _, _, err := o.Config.resolve(); err != nil {
+		return nil, err
+	}
+	if err := env.ready(ctx, o.Machine); err != nil {
+		return nil, err
+	}
 	p := &Plan{env: env, opts: o, questions: questions}
 	if p.src, err = env.openSource(ctx, o.Kernel); err != nil {
 		return nil, err
@@ -120,9 +126,16 @@ func absolute(o *RunOptions) error {
 	return nil
 }
 
+// DefaultRunOptions is what the command line starts from.
+func DefaultRunOptions() RunOptions {
+	return RunOptions{MaxRuns: bisect.MaxRuns, MinRatio: 1.1, Machine: DefaultMachine()}
+}
+
 // check refuses numbers that mean nothing.
 func (o *RunOptions) check() error {
 	switch {
+	case len(o.Cases) == 0 && o.Patch == "" && o.Workload != "":
+		return Usagef("add a case (kbisect list cases), or --patch FILE", "which patch is workload %q to show?", o.Workload)
 	case len(o.Cases) == 0 && o.Patch == "":
 		return Usagef("kbisect list cases shows them; kbisect run --help", "which case?")
 	case len(o.Cases) > 0 && o.Patch != "":
@@ -131,17 +144,16 @@ func (o *RunOptions) check() error {
 		return Usagef("add for example -w netdev-delete; kbisect list workloads", "--patch needs a workload")
 	case o.Limit < 0 || o.Budget < 0:
 		return Usagef("", "a limit or budget cannot be negative")
-	case o.MaxRuns < 0 || o.MaxRuns > bisect.MaxRuns:
+	case o.MaxRuns < 1 || o.MaxRuns > bisect.MaxRuns:
 		return Usagef("", "--max-runs %d: want 1 to %d", o.MaxRuns, bisect.MaxRuns)
-	case o.MinRatio != 0 && !(o.MinRatio >= 1 && o.MinRatio < 1e6):
+	case !(o.MinRatio >= 1 && o.MinRatio < 1e6):
 		return Usagef("", "--min-ratio %g: want a factor such as 1.1", o.MinRatio)
 	}
 	return o.Machine.check()
 }
 
 func unknownBase(err error, o RunOptions) error {
-	var unknown *gitx.UnknownRevisionError
-	if errors.As(err, &unknown) {
+	if errors.As(err, new(*gitx.UnknownRevisionError)) || strings.HasPrefix(o.Base, "-") {
 		return Usagef("git log in that tree shows its commits", "--base %q: no such revision in the kernel source", o.Base)
 	}
 	return err
@@ -209,11 +221,8 @@ func askCase(c *patches.Case, o RunOptions) (*question, error) {
 // askPatch makes the question of a user's own patch.
 func askPatch(o RunOptions) (*question, error) {
 	p, err := series.Read(o.Patch)
-	if errors.Is(err, os.ErrNotExist) || errors.As(err, new(*series.ParseError)) {
-		return nil, Usagef("", "--patch: %v", err)
-	}
 	if err != nil {
-		return nil, err
+		return nil, Usagef("", "--patch: %v", err)
 	}
 	q := &question{name: strings.TrimSuffix(filepath.Base(o.Patch), ".patch"), title: p.Subject, variants: []series.Patch{p}}
 	return q, q.define(o.Workload, o.Metric, o.Threshold, o)
@@ -244,7 +253,7 @@ func (q *question) define(spec, metric, threshold string, o RunOptions) (err err
 	if q.limit = orDefault(o.Limit, q.limit); q.limit == 0 {
 		q.limit = defaultLimit
 	}
-	q.rules = bisect.Rules{MinRatio: orDefault(o.MinRatio, 1.1), MaxRuns: o.MaxRuns, ConfirmedLater: o.Quick, Tests: exactTests}
+	q.rules = bisect.Rules{MinRatio: o.MinRatio, MaxRuns: o.MaxRuns, ConfirmedLater: o.Quick, Tests: exactTests}
 	// A case's threshold was made for its own size and for TCG: it is shown, but
 	// numbers decide. One that the user gives is what they call slow.
 	if o.Threshold != "" {

@@ -29,8 +29,9 @@ func realEnv(t testing.TB) *Env {
 }
 
 func realOptions() RunOptions {
-	return RunOptions{Kernel: orDefault(os.Getenv("KBISECT_KERNEL"), "debian:6.1"), Quick: true,
-		Machine: MachineOptions{Accel: "auto", CPUs: 2, MemoryMiB: 1024, AnyLoad: true}}
+	o := DefaultRunOptions()
+	o.Kernel, o.Quick, o.Machine.AnyLoad = orDefault(os.Getenv("KBISECT_KERNEL"), "debian:6.1"), true, true
+	return o
 }
 
 // TestCatalog is the main job: what each fix of the catalog does to a real kernel.

@@ -47,9 +47,6 @@ type pinned struct {
 // an error of the user's, the host's or ctx's. A result that is not a difference
 // comes with a *VerdictError.
 func (p *Plan) Run(ctx context.Context) (*report.Result, error) {
-	if err := p.env.require(append(host.ForBuilding(), host.ForBooting()...)); err != nil {
-		return nil, err
-	}
 	st, err := store.Open(ctx, p.env.State)
 	if err != nil {
 		return nil, err
@@ -122,6 +119,9 @@ func (s *session) release() {
 
 // measureAll builds everything first, so that nothing is built between runs.
 func (s *session) measureAll(ctx context.Context) (*report.Result, error) {
+	if err := s.openLab(ctx); err != nil {
+		return nil, err
+	}
 	if err := s.buildAll(ctx); err != nil {
 		return nil, err
 	}
@@ -302,9 +302,9 @@ func (s *session) duel(ctx context.Context, q *question, with, without *side) (*
 func showStanding(show *ui.Stage, q *question, d *bisect.Duel, name string, o measure.Outcome) {
 	at := d.Standing()
 	n := at.Good.Measured + at.Bad.Measured
-	next := 80
-	for _, look := range []int{40, 20, 10, 6} {
-		if n < 2*look {
+	next := orDefault(q.rules.MaxRuns, bisect.MaxRuns)
+	for _, look := range []int{40, 20, 10, 6, 3} {
+		if n < 2*look && look < next && (look > 3 || q.rules.ConfirmedLater) {
 			next = look
 		}
 	}
@@ -316,19 +316,64 @@ func showStanding(show *ui.Stage, q *question, d *bisect.Duel, name string, o me
 	show.Set(int64(n), int64(2*next))
 }
 
+// hostPatience is how long a run waits before each repetition after the host's
+// trouble: long enough in all (80 s) for a compiler or a backup to end.
+var hostPatience = []time.Duration{0, 5 * time.Second, 15 * time.Second, 60 * time.Second}
+
 // trial returns the next outcome of a side: a replayed one as long as there are
-// some, else that of a fresh boot, which is journalled before it is used.
+// some, else that of a fresh boot. What the host did wrong is repeated, and ends
+// the whole run if it does not pass: it must never look like a verdict.
 func (s *session) trial(ctx context.Context, q *question, x *side, name string) (measure.Outcome, error) {
 	if o, ok := s.takeReplay(q, x, name); ok {
 		return o, nil
 	}
+	var t trial
+	for i, pause := range hostPatience {
+		if i > 0 {
+			s.env.UI.Warn("%s: %s; repeating", q.name, shorten(t.outcome.Reason))
+		}
+		if err := sleep(ctx, pause*s.env.patience()); err != nil {
+			return measure.Outcome{}, err
+		}
+		var err error
+		if t, err = s.boot(ctx, q, x, name); err != nil {
+			return measure.Outcome{}, err
+		}
+		if t.outcome.Status != measure.Infra {
+			return t.outcome, nil
+		}
+	}
+	return measure.Outcome{}, fmt.Errorf("measure %s %s: %d boots failed for reasons outside the kernel: %w",
+		q.name, name, len(hostPatience), orReason(t))
+}
+
+// orReason is the error of a trial that was refused for the host's sake.
+func orReason(t trial) error {
+	if t.err != nil {
+		return t.err
+	}
+	return errors.New(t.outcome.Reason)
+}
+
+// sleep waits, or until ctx is done.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// boot makes one run and journals it before it is used.
+func (s *session) boot(ctx context.Context, q *question, x *side, name string) (trial, error) {
 	release, err := s.env.lockHost(ctx, "measuring "+q.name)
 	if err != nil {
-		return measure.Outcome{}, err
+		return trial{}, err
 	}
 	defer release()
-	if err := s.openLab(ctx, s.kernels[x.commit].Image); err != nil {
-		return measure.Outcome{}, err
+	if err := s.chooseAccel(ctx, s.kernels[x.commit].Image); err != nil {
+		return trial{}, err
 	}
 	s.trials++
 	dir := s.journal.Path(fmt.Sprintf("%03d-%s-%s", s.trials, q.name, name))
@@ -336,15 +381,15 @@ func (s *session) trial(ctx context.Context, q *question, x *side, name string) 
 	before, _ := host.Load(ctx)
 	t, err := s.lab.run(ctx, s.kernels[x.commit].Image, job{workload: q.workload, limit: q.limit}, dir)
 	if err != nil {
-		return measure.Outcome{}, err
+		return trial{}, err
 	}
 	after, _ := host.Load(ctx)
 	if err := s.admit(ctx, &t, before, after); err != nil {
-		return measure.Outcome{}, err
+		return trial{}, err
 	}
 	s.count(t)
 	s.notice(name, t)
-	return t.outcome, s.journal.Outcome(ctx, store.Outcome{
+	return t, s.journal.Outcome(ctx, store.Outcome{
 		Case: q.name, Side: name, Revision: x.revision, Kernel: x.identity,
 		Status: t.outcome.Status.String(), Reason: t.outcome.Reason, Values: t.outcome.Values, Limit: t.outcome.Limit,
 		Started: started, Boot: t.boot, Push: t.push, Work: t.work, Total: t.total,
@@ -357,7 +402,7 @@ func (s *session) trial(ctx context.Context, q *question, x *side, name string) 
 // as the first process would have.
 func (s *session) takeReplay(q *question, x *side, name string) (measure.Outcome, bool) {
 	i := slices.IndexFunc(s.replay, func(o store.Outcome) bool {
-		return o.Case == q.name && o.Side == name && o.Kernel == x.identity
+		return o.Case == q.name && o.Side == name && o.Kernel == x.identity && o.Status != measure.Infra.String()
 	})
 	if i < 0 {
 		return measure.Outcome{}, false
@@ -396,8 +441,8 @@ func (s *session) admit(ctx context.Context, t *trial, before, after host.Sample
 		limits = host.Limits{}
 	}
 	if err := limits.Check(before, after); err != nil {
-		s.env.UI.Warn("%v; the run is repeated", err)
 		t.outcome = measure.Outcome{Status: measure.Infra, Reason: err.Error()}
+		t.err = withHint(err, "stop the other programs, or keep such runs with --any-load")
 	}
 	return nil
 }

@@ -132,8 +132,10 @@ func (w *world) boot(_ context.Context, s vm.Spec) (vm.Machine, error) {
 }
 
 func (w *world) options() RunOptions {
-	return RunOptions{Kernel: w.tree, Patch: w.patch, Workload: "nexthop-delete", Metric: "flush",
-		Machine: MachineOptions{Accel: "tcg", AnyLoad: true}}
+	o := DefaultRunOptions()
+	o.Kernel, o.Patch, o.Workload, o.Metric = w.tree, w.patch, "nexthop-delete", "flush"
+	o.Machine.AnyLoad = true
+	return o
 }
 
 func (w *world) run(ctx context.Context, o RunOptions) (*report.Result, error) {
@@ -265,6 +267,33 @@ func TestInfraIsRepeated(t *testing.T) {
 	}
 }
 
+// Trouble that does not pass ends the run with an error, which is no verdict, and
+// leaves it resumable.
+func TestInfraThatStays(t *testing.T) {
+	skipWithoutGo(t)
+	w := newWorld(t)
+	broken := true
+	w.machine = func(_ string, boot int, m *vmtest.Machine) (vm.Machine, error) {
+		if broken && boot > 4 {
+			return nil, &vm.InfraError{Op: "start qemu", Err: errors.New("no such machine")}
+		}
+		return m, nil
+	}
+	res, err := w.run(t.Context(), w.options())
+	var infra *vm.InfraError
+	if res != nil || !errors.As(err, &infra) || len(w.boots) != 4+len(hostPatience) {
+		t.Fatalf("got %v, %v after %d boots", res, err, len(w.boots))
+	}
+	broken = false
+	res, err = Resume(t.Context(), w.env, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := res.Comparisons[0]; c.Verdict != report.Faster || res.Costs.Runs != 12 || res.Costs.Retries != len(hostPatience) {
+		t.Errorf("%s, costs %+v", c.Verdict, res.Costs)
+	}
+}
+
 // Boots that differ in what must be equal are not compared.
 func TestOtherClocksourceIsNotCompared(t *testing.T) {
 	skipWithoutGo(t)
@@ -371,7 +400,7 @@ func TestPlanErrors(t *testing.T) {
 		change func(*RunOptions)
 		want   string
 	}{
-		{"no case", func(o *RunOptions) { o.Patch = "" }, "which case?"},
+		{"no case", func(o *RunOptions) { o.Patch, o.Workload = "", "" }, "which case?"},
 		{"unknown case", func(o *RunOptions) { o.Patch, o.Cases = "", []string{"nexthop-delet"} }, `did you mean "nexthop-delete"?`},
 		{"case twice", func(o *RunOptions) { o.Patch, o.Cases = "", []string{"nexthop-delete", "nexthop-delete"} }, "twice"},
 		{"case and patch", func(o *RunOptions) { o.Cases = []string{"nexthop-delete"} }, "exclude each other"},
@@ -383,7 +412,7 @@ func TestPlanErrors(t *testing.T) {
 		{"bad threshold", func(o *RunOptions) { o.Threshold = "flush>fast" }, "--threshold"},
 		{"unknown metric", func(o *RunOptions) { o.Metric = "flsh" }, "flush"},
 		{"no such kernel", func(o *RunOptions) { o.Kernel = filepath.Join(w.tree, "nowhere") }, "nowhere"},
-		{"not a kernel", func(o *RunOptions) { o.Kernel = filepath.Dir(w.patch) }, "--kernel"},
+		{"not a kernel", func(o *RunOptions) { o.Kernel = filepath.Dir(w.patch) }, filepath.Dir(w.patch)},
 		{"unknown base", func(o *RunOptions) { o.Base = "v9.9" }, `--base "v9.9"`},
 		{"bad accelerator", func(o *RunOptions) { o.Machine.Accel = "xen" }, `--accel "xen"`},
 		{"too many runs", func(o *RunOptions) { o.MaxRuns = 1000 }, "--max-runs 1000"},

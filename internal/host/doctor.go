@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -40,6 +41,9 @@ type Report struct {
 	Host  Fingerprint `json:"host"`
 }
 
+// places are the rows that no package can mend.
+var places = []string{"cache folder", "state folder", "free disk"}
+
 // Err returns an error that wraps ErrMissing and names what is missing, nil if
 // nothing is.
 func (r Report) Err() error {
@@ -47,7 +51,11 @@ func (r Report) Err() error {
 	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%w: %s; install with: kbisect doctor --install", ErrMissing, strings.Join(names, ", "))
+	way := "; the fix column of kbisect doctor says what to do"
+	if slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Status == Missing && !slices.Contains(places, row.Name) }) {
+		way = "; install with: kbisect doctor --install"
+	}
+	return fmt.Errorf("%w: %s%s", ErrMissing, strings.Join(names, ", "), way)
 }
 
 // ForBuilding and ForBooting name the programs without which a build or a boot

@@ -35,7 +35,7 @@ type resolved struct {
 func openDebian(ctx context.Context, version string, o Options) (*Source, error) {
 	spec := "debian:" + version
 	if version != "" && !debianSpec.MatchString(version) {
-		return nil, &SpecError{Spec: spec, Reason: "not a version", Hint: "debian:6.1 is the newest of a series, debian:6.1.170 a certain one"}
+		return nil, &SpecError{Spec: spec, Reason: "not a version (MAJOR.MINOR, and .PATCH for a certain one)", Hint: "debian:6.1 is the newest of a series, debian:6.1.170 a certain one"}
 	}
 	memo := o.root("debian", version+".json")
 	if version == "" {
@@ -98,7 +98,7 @@ func (o *Options) cachedDebian(version string, known resolved) (*Source, resolve
 // fetchDebian resolves a version by the network, imports it and remembers that.
 func (o *Options) fetchDebian(ctx context.Context, version, memo string) (*Source, error) {
 	if o.Offline {
-		return nil, &UnavailableError{Spec: "debian:" + version, Offline: true}
+		return nil, &UnavailableError{Spec: specOf(version), Offline: true}
 	}
 	for _, tool := range []string{"apt-get", "apt-cache", "apt-config", "dpkg-deb"} {
 		if _, err := exec.LookPath(tool); err == nil {
@@ -162,9 +162,9 @@ func (o *Options) findPackage(ctx context.Context, version string) (pkg, error) 
 		}
 	}
 	if !answered {
-		return pkg{}, &UnavailableError{Spec: "debian:" + version, Tried: tried}
+		return pkg{}, &UnavailableError{Spec: specOf(version), Tried: tried}
 	}
-	return pkg{}, &NotFoundError{Spec: "debian:" + version, Have: serves(all), Tried: tried}
+	return pkg{}, &NotFoundError{Spec: specOf(version), Have: serves(all), Tried: tried}
 }
 
 // askGroup asks the suites of a group, at once. A suite that does not answer is
@@ -332,4 +332,12 @@ func readDeb(ctx context.Context, deb string, use func(r io.Reader, size int64) 
 		_, err := io.Copy(io.Discard, r)
 		return err
 	})
+}
+
+// specOf names a version in a message; "" is what the host itself has.
+func specOf(version string) string {
+	if version == "" {
+		return "the distribution's kernel source"
+	}
+	return "debian:" + version
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 	"syscall"
 
 	"modernc.org/sqlite"
@@ -69,7 +70,11 @@ func wrap(op, path string, err error) error {
 	if err == nil || errors.As(err, &e) {
 		return err
 	}
-	return &Error{Op: op, Path: path, Kind: kind(err), Err: err}
+	k := kind(err)
+	if k == nil && full(path) {
+		k = ErrFull // SQLite says only "disk I/O error" when its index cannot grow
+	}
+	return &Error{Op: op, Path: path, Kind: k, Err: err}
 }
 
 // kind classes what SQLite or the file system said.
@@ -95,4 +100,10 @@ func kind(err error) error {
 		return ErrUnwritable
 	}
 	return nil
+}
+
+// full reports whether the file system of path has no room for another page.
+func full(path string) bool {
+	var st syscall.Statfs_t
+	return syscall.Statfs(filepath.Dir(path), &st) == nil && st.Bavail*uint64(st.Bsize) < 64<<10
 }
