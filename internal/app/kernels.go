@@ -30,7 +30,7 @@ func (c ConfigOptions) resolve() (base *kconfig.Config, fragments []*kconfig.Con
 		if base, err = kconfig.ParseFile(c.File); err != nil {
 			return nil, nil, Usagef("", "--config: %v", err)
 		}
-		names = []string{kconfigs.Own}
+		names = kconfigs.Over()
 	}
 	for _, name := range append(names, c.Extra...) {
 		f, err := fragment(name)

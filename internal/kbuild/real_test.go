@@ -1,7 +1,6 @@
 package kbuild_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,57 +14,12 @@ import (
 
 	"github.com/kbisect/kbisect/internal/gitx"
 	"github.com/kbisect/kbisect/internal/kbuild"
-	"github.com/kbisect/kbisect/internal/kconfig"
 	"github.com/kbisect/kbisect/internal/source"
-	"github.com/kbisect/kbisect/kconfigs"
+	"github.com/kbisect/kbisect/internal/testkernel"
 )
 
 // The tests below build a real kernel, in the user's own cache, so that the
 // minutes of a first build are spent once on a machine.
-
-// cacheDir is kbisect's cache; $KBISECT_TEST_CACHE is another one.
-func cacheDir(t testing.TB) string {
-	t.Helper()
-	if dir := os.Getenv("KBISECT_TEST_CACHE"); dir != "" {
-		return dir
-	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.Join(dir, "kbisect")
-}
-
-// realSource opens the kernel that the tests build: $KBISECT_KERNEL, or 6.1.
-func realSource(t testing.TB) *source.Source {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("builds a real kernel (minutes); run without -short")
-	}
-	src, err := source.Open(context.Background(), cmp.Or(os.Getenv(source.Env), "debian:6.1"), source.Options{Cache: cacheDir(t)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return src
-}
-
-// fragments returns the embedded configuration.
-func fragments(t testing.TB) []*kconfig.Config {
-	t.Helper()
-	var all []*kconfig.Config
-	for _, name := range kconfigs.Default() {
-		text, err := kconfigs.Get(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		c, err := kconfig.Parse(kconfigs.FileName(name), strings.NewReader(string(text)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, c)
-	}
-	return all
-}
 
 // variedFile is a .c file that every configuration of ours builds, and which one
 // object depends on.
@@ -107,7 +61,7 @@ func build(t testing.TB, b kbuild.Builder, src *source.Source, commit string) (*
 	var times []string
 	expected := int64(0)
 	k, err := b.Build(context.Background(), kbuild.Request{
-		GitDir: src.GitDir, Commit: commit, Fragments: fragments(t),
+		GitDir: src.GitDir, Commit: commit, Fragments: testkernel.Fragments(t),
 		Progress: func(p kbuild.Phase, done, total int64) {
 			if p != phase {
 				times = append(times, fmt.Sprintf("%s %.2fs", phase, time.Since(since).Seconds()))
@@ -129,8 +83,8 @@ func build(t testing.TB, b kbuild.Builder, src *source.Source, commit string) (*
 // TestRealKernel builds a kernel and variants of it: what is equal, what is not,
 // what an error looks like.
 func TestRealKernel(t *testing.T) {
-	src := realSource(t)
-	b := kbuild.Builder{Cache: cacheDir(t)}
+	src := testkernel.Source(t)
+	b := kbuild.Builder{Cache: testkernel.Cache(t)}
 	first, err := build(t, b, src, src.Head)
 	if err != nil {
 		t.Fatal(err)
@@ -174,14 +128,14 @@ func TestRealConfigs(t *testing.T) {
 	}
 	for _, spec := range specs {
 		t.Run(spec, func(t *testing.T) {
-			src, err := source.Open(context.Background(), spec, source.Options{Cache: cacheDir(t)})
+			src, err := source.Open(context.Background(), spec, source.Options{Cache: testkernel.Cache(t)})
 			if err != nil {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithCancel(context.Background())
 			defer cancel()
-			k, err := kbuild.Builder{Cache: cacheDir(t)}.Build(ctx, kbuild.Request{
-				GitDir: src.GitDir, Commit: src.Head, Fragments: fragments(t),
+			k, err := kbuild.Builder{Cache: testkernel.Cache(t)}.Build(ctx, kbuild.Request{
+				GitDir: src.GitDir, Commit: src.Head, Fragments: testkernel.Fragments(t),
 				Progress: func(p kbuild.Phase, _, _ int64) {
 					if p == kbuild.PhaseCompile {
 						cancel()
@@ -203,8 +157,8 @@ func TestRealReproducible(t *testing.T) {
 	if os.Getenv("KBISECT_TEST_REPRODUCIBLE") == "" {
 		t.Skip("builds a second kernel from nothing (minutes); set KBISECT_TEST_REPRODUCIBLE=1")
 	}
-	src := realSource(t)
-	one, err := build(t, kbuild.Builder{Cache: cacheDir(t)}, src, src.Head)
+	src := testkernel.Source(t)
+	one, err := build(t, kbuild.Builder{Cache: testkernel.Cache(t)}, src, src.Head)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -221,8 +175,8 @@ func TestRealReproducible(t *testing.T) {
 // incremental `make vmlinux` of the same change in the same tree. Wanted: a ratio
 // of at most 1.3.
 func BenchmarkVariant(b *testing.B) {
-	src := realSource(b)
-	builder := kbuild.Builder{Cache: cacheDir(b)}
+	src := testkernel.Source(b)
+	builder := kbuild.Builder{Cache: testkernel.Cache(b)}
 	if _, err := build(b, builder, src, src.Head); err != nil {
 		b.Fatal(err)
 	}
@@ -294,12 +248,12 @@ func bareMake(b *testing.B, tree string, n int64) time.Duration {
 
 // BenchmarkCached measures a build of what the cache already has.
 func BenchmarkCached(b *testing.B) {
-	src := realSource(b)
-	builder := kbuild.Builder{Cache: cacheDir(b)}
+	src := testkernel.Source(b)
+	builder := kbuild.Builder{Cache: testkernel.Cache(b)}
 	if _, err := build(b, builder, src, src.Head); err != nil {
 		b.Fatal(err)
 	}
-	request := kbuild.Request{GitDir: src.GitDir, Commit: src.Head, Fragments: fragments(b)}
+	request := kbuild.Request{GitDir: src.GitDir, Commit: src.Head, Fragments: testkernel.Fragments(b)}
 	for b.Loop() {
 		k, err := builder.Build(context.Background(), request)
 		if err != nil || !k.Cached {
@@ -311,8 +265,8 @@ func BenchmarkCached(b *testing.B) {
 
 // BenchmarkIdentity measures the hash of a real vmlinux.
 func BenchmarkIdentity(b *testing.B) {
-	src := realSource(b)
-	k, err := build(b, kbuild.Builder{Cache: cacheDir(b)}, src, src.Head)
+	src := testkernel.Source(b)
+	k, err := build(b, kbuild.Builder{Cache: testkernel.Cache(b)}, src, src.Head)
 	if err != nil {
 		b.Fatal(err)
 	}
