@@ -172,7 +172,7 @@ func TestMonitorDead(t *testing.T) {
 // TestRetry: one silent hang is repeated, and counted.
 func TestRetry(t *testing.T) {
 	spec := fakeSpec(t)
-	spec.Silence = 300 * time.Millisecond
+	spec.Silence = 2 * time.Second // a loaded host takes a while to start the fake
 	m, err := launch(t, vmtest.SilentOnce, spec)
 	if err != nil {
 		t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"sync"
 	"time"
@@ -142,15 +143,21 @@ func (i *instance) watchMonitor(events <-chan qmp.Event) {
 	}
 }
 
+// consolePause is how long the console is left alone after each reading, so that
+// a guest that writes byte by byte does not wake us for each of them: the two
+// processors are needed for its virtual ones.
+const consolePause = 4 * time.Millisecond
+
 // drain copies the console to its end.
-func drain(l *console.Log, r interface{ Read([]byte) (int, error) }) {
-	buf := make([]byte, 16<<10)
+func drain(l *console.Log, r io.Reader) {
+	buf := make([]byte, 64<<10) // all that a pipe holds
 	for {
 		n, err := r.Read(buf)
 		_, _ = l.Write(buf[:n]) // never fails
 		if err != nil {
 			return
 		}
+		time.Sleep(consolePause)
 	}
 }
 

@@ -42,7 +42,7 @@ func TestArgv(t *testing.T) {
 		wantNot []string
 	}{
 		{"tcg", func(*plan) {}, fds{4, 5, 6, 3}, []string{"-accel tcg,thread=multi", "-smp 2", "-m 1024",
-			"-bios /d/qboot.rom", "-initrd /proc/self/fd/3", "-serial chardev:console", "-chardev socket,id=console,fd=4",
+			"-bios /d/qboot.rom", "-initrd /proc/self/fd/3", "-serial chardev:console", "-chardev file,id=console,path=/proc/self/fd/4",
 			"-chardev socket,id=qmp,fd=5", "-mon chardev=qmp,mode=control", "-chardev socket,id=ssh,fd=6"}, []string{"-serial stdio"}},
 		{"kvm", func(p *plan) { p.Accel, p.CPUs, p.MemoryMiB = vm.KVM, 8, 512 }, fds{4, 5, 6, 3},
 			[]string{"-accel kvm", "-cpu host", "-smp 8", "-m 512"}, nil},

@@ -13,11 +13,13 @@ const firstExtraFD = 3
 
 // pipes are the connections to one QEMU: our ends, and the files it inherits.
 type pipes struct {
-	console, monitor, ssh net.Conn
-	theirs                []*os.File // ExtraFiles, closed once QEMU has them
+	console      *os.File // the read end of a pipe
+	monitor, ssh net.Conn
+	theirs       []*os.File // ExtraFiles, closed once QEMU has them
 }
 
-// open makes the three socket pairs and takes over initrd.
+// openPipes makes the console's pipe and the two socket pairs, and takes over
+// initrd.
 func openPipes(initrd *os.File) (p *pipes, n fds, err error) {
 	p = &pipes{theirs: []*os.File{initrd}}
 	defer func() {
@@ -27,11 +29,17 @@ func openPipes(initrd *os.File) (p *pipes, n fds, err error) {
 		}
 	}()
 	n.initrd = firstExtraFD
+	ours, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, fds{}, fmt.Errorf("pipe: %w", err)
+	}
+	n.console = firstExtraFD + len(p.theirs)
+	p.console, p.theirs = ours, append(p.theirs, theirs)
 	for _, c := range []struct {
 		name string
 		conn *net.Conn
 		fd   *int
-	}{{"console", &p.console, &n.console}, {"monitor", &p.monitor, &n.monitor}, {"ssh", &p.ssh, &n.ssh}} {
+	}{{"monitor", &p.monitor, &n.monitor}, {"ssh", &p.ssh, &n.ssh}} {
 		ours, theirs, err := socketPair(c.name)
 		if err != nil {
 			return nil, fds{}, err
@@ -51,7 +59,10 @@ func (p *pipes) closeTheirs() {
 }
 
 func (p *pipes) closeOurs() {
-	for _, c := range []net.Conn{p.console, p.monitor, p.ssh} {
+	if p.console != nil {
+		p.console.Close()
+	}
+	for _, c := range []net.Conn{p.monitor, p.ssh} {
 		if c != nil {
 			c.Close()
 		}

@@ -2,6 +2,7 @@ package vmtest
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -74,8 +75,19 @@ func MainFakeQEMU() {
 
 // fakeQEMU is a fake's connections.
 type fakeQEMU struct {
-	console, monitor, ssh net.Conn
-	qmp                   chan *QMP // the server's side of the monitor, once it was greeted
+	console      io.Writer
+	monitor, ssh net.Conn
+	qmp          chan *QMP // the server's side of the monitor, once it was greeted
+}
+
+// openConsole opens what the console's chardev names, as QEMU does.
+func openConsole() (*os.File, error) {
+	for _, a := range os.Args {
+		if path, ok := strings.CutPrefix(a, "file,id=console,path="); ok {
+			return os.OpenFile(path, os.O_WRONLY, 0)
+		}
+	}
+	return nil, errors.New("no console in the arguments")
 }
 
 func playQEMU(mode Mode) int {
@@ -84,7 +96,13 @@ func playQEMU(mode Mode) int {
 		return 1
 	}
 	f := &fakeQEMU{qmp: make(chan *QMP, 1)}
-	for id, conn := range map[string]*net.Conn{"console": &f.console, "qmp": &f.monitor, "ssh": &f.ssh} {
+	console, err := openConsole()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	f.console = console
+	for id, conn := range map[string]*net.Conn{"qmp": &f.monitor, "ssh": &f.ssh} {
 		c, err := inherited(id)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
