@@ -2,6 +2,7 @@ package vm
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -31,7 +32,9 @@ func (f Failure) Detail() string {
 		}
 	}
 	section("console", f.Console)
-	section("hung at", f.PostMortem)
+	section("hung at", slices.DeleteFunc(slices.Clone(f.PostMortem), func(l string) bool {
+		return slices.Contains(f.Console, l) // the answer to an NMI is on the console, too
+	}))
 	section("qemu", f.Stderr)
 	if f.Command != "" {
 		fmt.Fprintf(&b, "command:\n  %s\n", f.Command)

@@ -15,7 +15,7 @@ func newBootCommand(t *terminal) *cli.Command {
 		Usage:     "boot a kernel and get a shell in it, or run one command",
 		ArgsUsage: "KERNEL [-- CMD ARG...]",
 		Description: `KERNEL is a vmlinux or bzImage, or what --kernel takes (it is then built). The
-guest has the host's own bash, coreutils, ip, tc, ss; nothing of the host is
+guest has the host's own bash, common tools, ip, tc, ss; nothing of the host is
 writable from it and it has no network. The command's exit code is returned;
 kbisect's own failures are exit code 4 and usage 1.
 

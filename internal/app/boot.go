@@ -56,11 +56,11 @@ func Boot(ctx context.Context, env *Env, o BootOptions) error {
 		return err
 	}
 	env.UI.Debug("accelerator %s: %s", accel, reason)
-	dir, err := os.MkdirTemp("", "kbisect-boot-")
+	dir, remove, err := env.scratch()
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer remove()
 	l := lab{start: env.start(), machine: o.Machine, accel: accel}
 	m, err := l.start(ctx, l.spec(image, initrd, dir))
 	if err != nil {

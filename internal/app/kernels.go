@@ -123,25 +123,29 @@ func (env *Env) build(ctx context.Context, src *source.Source, commit, label str
 	if err := env.require(host.ForBuilding()); err != nil {
 		return nil, err
 	}
-	release, err := env.lockHost(ctx, "building "+label)
-	if err != nil {
-		return nil, err
-	}
-	defer release()
 	p := phases{ui: env.UI, title: func(phase string) string {
 		return map[kbuild.Phase]string{
 			kbuild.PhaseWait: "wait for another build", kbuild.PhaseCheckout: "check out " + label, kbuild.PhaseConfigure: "configure " + label,
 			kbuild.PhaseCompile: "build " + label, kbuild.PhaseStore: "store " + label,
 		}[kbuild.Phase(phase)]
 	}}
-	compile := kbuild.Builder{Cache: env.Cache}.Build
-	if env.compile != nil {
-		compile = env.compile
-	}
-	k, err := compile(ctx, kbuild.Request{
+	r := kbuild.Request{
 		GitDir: src.GitDir, Commit: commit, Base: base, Fragments: fragments,
 		Progress: func(phase kbuild.Phase, done, total int64) { p.set(string(phase), done, total) },
-	})
+	}
+	if env.compile != nil {
+		return env.compile(ctx, r)
+	}
+	b := kbuild.Builder{Cache: env.Cache}
+	if k, err := b.Lookup(ctx, r); k != nil || err != nil {
+		return k, err // nobody is disturbed, and nobody has to be waited for
+	}
+	release, err := env.lockHost(ctx, "building "+label)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	k, err := b.Build(ctx, r)
 	p.end(err)
 	if err == nil {
 		for _, o := range k.Overrides {

@@ -41,8 +41,8 @@ func (m *MachineOptions) check() error {
 	if m.BootLimit < 0 {
 		return Usagef("", "--boot-limit %s: a limit cannot be negative", m.BootLimit)
 	}
-	if m.CPUs < 1 || m.CPUs > 64 {
-		return Usagef("", "--cpus %d: want 1 to 64", m.CPUs)
+	if m.CPUs < 1 || m.CPUs > 16 {
+		return Usagef("", "--cpus %d: want 1 to 16, which is NR_CPUS in kconfigs/base.config", m.CPUs)
 	}
 	if m.MemoryMiB < 128 || m.MemoryMiB > 1<<20 {
 		return Usagef("", "--memory %d: want 128 MiB to 1 TiB", m.MemoryMiB)

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/kbisect/kbisect/internal/guestbin"
 	"github.com/kbisect/kbisect/internal/host"
@@ -97,11 +96,11 @@ func (env *Env) prove(image string) func(context.Context) error {
 		if err != nil {
 			return err
 		}
-		dir, err := os.MkdirTemp("", "kbisect-prove-")
+		dir, remove, err := env.scratch()
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir)
+		defer remove()
 		m, err := env.start()(ctx, vm.Spec{Kernel: image, Initrd: initrd, Accel: vm.KVM, Dir: dir})
 		if err != nil {
 			return err

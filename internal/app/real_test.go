@@ -172,7 +172,7 @@ func TestRealBoot(t *testing.T) {
 	if _, err := boot("sh", "-c", "exit 7"); !errors.As(err, &exit) || exit.Status != 7 {
 		t.Errorf("got %v, want exit status 7", err)
 	}
-	if left, _ := filepath.Glob(filepath.Join(os.TempDir(), "kbisect-boot-*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(env.State, "boots", "*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }

@@ -146,6 +146,16 @@ type job struct {
 	begin   time.Time
 }
 
+// Lookup returns the kernel of the request if the cache has it, nil if it must be
+// built. It builds nothing and waits for nobody.
+func (b Builder) Lookup(ctx context.Context, r Request) (*Kernel, error) {
+	j, err := b.plan(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return j.lookup(ctx)
+}
+
 // Build returns the kernel of the request, from the cache if it has it. It
 // blocks for seconds (a few changed files) to minutes (a first build), and while
 // another process builds in the same tree. When ctx ends, so does the build, and
