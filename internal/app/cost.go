@@ -9,17 +9,23 @@ import (
 
 // What things cost where nothing is known yet, measured on two cores under TCG.
 const (
-	guessFullBuild = 4 * time.Minute
-	guessVariant   = 10 * time.Second
+	guessFullBuild = 8 * time.Minute
+	guessVariant   = 15 * time.Second
 	guessBoot      = 2 * time.Second // and push, and all else but the workload
-	leastRuns      = 6               // a side, if they do not overlap
 )
 
-// cost predicts what a plan takes if no kernel is in the cache and the sides do
-// not overlap: the report's figures stand for the workload where there is one.
+// leastRuns is how many runs a side decide when the sides do not overlap.
+func (o RunOptions) leastRuns() int {
+	if o.Quick {
+		return min(3, o.MaxRuns)
+	}
+	return min(6, o.MaxRuns)
+}
+
+// cost predicts what a plan takes: builds if no kernel is in the cache, and what
+// the runs take beside their workload, which nobody knows yet.
 func (p *Plan) cost() string {
-	var builds, runs time.Duration
-	n := 0
+	var builds time.Duration
 	for i := range p.commits() {
 		if i == 0 {
 			builds += guessFullBuild
@@ -27,16 +33,12 @@ func (p *Plan) cost() string {
 			builds += guessVariant
 		}
 	}
+	n := 0
 	for _, q := range p.questions {
-		if q.why != "" {
-			continue
-		}
-		n += 2 * leastRuns
-		runs += 2 * leastRuns * guessBoot
-		if q.reported != nil {
-			runs += leastRuns * time.Duration(q.reported.With+q.reported.Without)
+		if q.why == "" {
+			n += 2 * p.opts.leastRuns()
 		}
 	}
-	return fmt.Sprintf("at least %d runs; about %s to build if nothing is cached, %s to measure if clear at once",
-		n, ui.Span(builds), ui.Span(runs))
+	return fmt.Sprintf("about %s if none is there\nat least %d runs, about %s and their workloads",
+		ui.Span(builds), n, ui.Span(time.Duration(n)*guessBoot))
 }

@@ -161,7 +161,7 @@ func Resume(ctx context.Context, env *Env, id string) (*report.Result, error) {
 			finished--
 		}
 	}
-	env.UI.Info("resuming %s with %d finished runs", r.ID, finished)
+	env.UI.Info("resuming %s, finished runs: %d", r.ID, finished)
 	s.env0 = env0
 	return s.run(ctx)
 }

@@ -87,6 +87,9 @@ func (env *Env) openSource(ctx context.Context, spec string) (*source.Source, er
 		short.Hint = "" // said on a line of its own
 		return nil, &UsageError{Text: short.Error(), Hint: hint}
 	}
+	if st, serr := os.Stat(spec); err != nil && ctx.Err() == nil && serr == nil && st.Mode().IsRegular() {
+		err = withHint(err, "if the disk is not full, %s may be damaged or incomplete: fetch it again", spec)
+	}
 	return src, err
 }
 

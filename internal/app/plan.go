@@ -342,7 +342,7 @@ func (p *Plan) Write(w io.Writer) error {
 		fmt.Fprintf(&b, "%s: %s; compare %s; at most %s a run\n", q.name, q.workload, q.metric.Name, q.limit)
 		fmt.Fprintf(&b, "%s: with = %s, without = %s\n", q.name, q.describe(true), q.describe(false))
 	}
-	fmt.Fprintf(&b, "%d kernels to build or find in the cache; %s\n", len(p.commits()), p.cost())
+	fmt.Fprintf(&b, "%d kernels to build or find in the cache, %s\n", len(p.commits()), p.cost())
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -176,6 +176,8 @@ func (s *session) buildAll(ctx context.Context) error {
 			if err := s.keepConfig(k); err != nil {
 				return err
 			}
+		case errors.As(err, new(*kbuild.ConfigError)) && len(s.opts.Config.Extra) > 0:
+			return Usagef("add what the symbol depends on to the fragment, or take the line out", "%s: %v", label, err)
 		case blamesKernel(err):
 			s.broken[commit] = err
 			row.Error = err.Error()
