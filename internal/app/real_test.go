@@ -98,7 +98,7 @@ func TestRealBadKernels(t *testing.T) {
 	tests := []struct{ name, code, want string }{
 		{"panics before init", "\tpanic(\"kbisect test\");", "kbisect test"},
 		{"hangs silently", "\twhile (1) cpu_relax();", "silent"},
-		{"resets", "\temergency_restart();", "reset"},
+		{"resets", "\t{ extern void emergency_restart(void); emergency_restart(); }", "reset"},
 		{"does not compile", "\tno_such_function_of_kbisect;", "no_such_function_of_kbisect"},
 	}
 	for _, tt := range tests {
