@@ -116,6 +116,10 @@ func (p *phases) end(err error) {
 	p.name, p.stage = "", nil
 }
 
+// leastDisk is what must be free before a build, in MiB: a tree with its objects
+// takes 1.6 GB the first time, and nearly nothing after that.
+const leastDisk = 512
+
 // build builds one kernel, or finds it in the cache. It holds the host's lock
 // while it compiles, so that nothing is measured meanwhile.
 func (env *Env) build(ctx context.Context, src *source.Source, commit, label string, c ConfigOptions) (*kbuild.Kernel, error) {
@@ -142,6 +146,9 @@ func (env *Env) build(ctx context.Context, src *source.Source, commit, label str
 	b := kbuild.Builder{Cache: env.Cache}
 	if k, err := b.Lookup(ctx, r); k != nil || err != nil {
 		return k, err // nobody is disturbed, and nobody has to be waited for
+	}
+	if err := host.CheckDisk(env.Cache, leastDisk); err != nil {
+		return nil, withHint(err, "kbisect cache --prune 2 frees what was not used lately")
 	}
 	release, err := env.lockHost(ctx, "building "+label)
 	if err != nil {
