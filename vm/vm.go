@@ -48,7 +48,7 @@ type Machine interface {
 	// Exec runs a command in the guest and blocks until it ends. A non-zero
 	// end is an *ExitError; a guest that dies meanwhile is a *CrashError.
 	Exec(ctx context.Context, c Command) error
-	// Put writes size bytes of r to path in the guest, verified by SHA-256 and
+	// Put writes size bytes of r to path in the guest, verified by size and CRC-64 and
 	// renamed into place.
 	Put(ctx context.Context, r io.Reader, size int64, path string, mode os.FileMode) error
 	// Events delivers what the console watch and the supervisor noticed.
@@ -90,8 +90,7 @@ type Facts struct {
 	Cmdline   string   `json:"cmdline"`
 	Argv      []string `json:"argv"` // the whole QEMU command
 
-	Boot    time.Duration `json:"boot_ns"` // exec of QEMU until SSH is up
-	Retries int           `json:"retries"` // boots that were given up and repeated before this one
+	Boot time.Duration `json:"boot_ns"` // exec of QEMU until SSH is up
 }
 
 // EventKind classes an Event.

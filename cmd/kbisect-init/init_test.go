@@ -5,10 +5,10 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/sha256"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"hash/crc64"
 	"io"
 	"net"
 	"os"
@@ -160,19 +160,19 @@ func TestCommands(t *testing.T) {
 		status         int
 		signal         string
 	}{
-		"output":        {command: "echo hello", out: "hello\n"},
-		"both streams":  {command: "echo a; echo b >&2", out: "a\n", errOut: "b\n"},
-		"status":        {command: "exit 42", status: 42},
-		"signal":        {command: "kill -9 $$", signal: "KILL"},
-		"unnamed":       {command: "kill -16 $$", status: 128 + 16},
-		"stdin":         {command: "cat", stdin: "a b\n", out: "a b\n"},
-		"stdin unread":  {command: "true", stdin: "nobody reads this"},
-		"environment":   {command: "echo $HOME", out: "/root\n"},
-		"not there":     {command: "/nonexistent/thing", status: 127, errOut: "not found"},
-		"much":          {command: "head -c 3000000 /dev/zero | wc -c", out: "3000000\n"},
-		"built in":      {command: "@nonsense", status: 127, errOut: "not a command of init"},
-		"sha256 of dir": {command: "@sha256 /", status: 1, errOut: "is a directory"},
-		"sysrq of two":  {command: "@sysrq ab", status: 1, errOut: "one letter"},
+		"output":       {command: "echo hello", out: "hello\n"},
+		"both streams": {command: "echo a; echo b >&2", out: "a\n", errOut: "b\n"},
+		"status":       {command: "exit 42", status: 42},
+		"signal":       {command: "kill -9 $$", signal: "KILL"},
+		"unnamed":      {command: "kill -16 $$", status: 128 + 16},
+		"stdin":        {command: "cat", stdin: "a b\n", out: "a b\n"},
+		"stdin unread": {command: "true", stdin: "nobody reads this"},
+		"environment":  {command: "echo $HOME", out: "/root\n"},
+		"not there":    {command: "/nonexistent/thing", status: 127, errOut: "not found"},
+		"much":         {command: "head -c 3000000 /dev/zero | wc -c", out: "3000000\n"},
+		"built in":     {command: "@nonsense", status: 127, errOut: "not a command of init"},
+		"crc64 of dir": {command: "@crc64 /", status: 1, errOut: "is a directory"},
+		"sysrq of two": {command: "@sysrq ab", status: 1, errOut: "one letter"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, errOut, err := output(t, c, x.command, x.stdin)
@@ -336,7 +336,7 @@ func TestOnlySessions(t *testing.T) {
 	}
 }
 
-func TestSFTPAndSHA256(t *testing.T) {
+func TestSFTPAndCRC64(t *testing.T) {
 	g := newGuest(t)
 	c := g.mustDial(t)
 	f, err := sftp.NewClient(c, sftp.UseConcurrentWrites(true))
@@ -359,8 +359,8 @@ func TestSFTPAndSHA256(t *testing.T) {
 	if err := errors.Join(file.Chmod(0o755), file.Close(), f.PosixRename(path+".tmp", path)); err != nil {
 		t.Fatal(err)
 	}
-	out, _, err := output(t, c, "@sha256 "+path, "")
-	if want := fmt.Sprintf("%x\n", sha256.Sum256(content)); err != nil || out != want {
+	out, _, err := output(t, c, "@crc64 "+path, "")
+	if want := fmt.Sprintf("%016x\n", crc64.Checksum(content, crc64.MakeTable(crc64.ECMA))); err != nil || out != want {
 		t.Errorf("got %q, %v, want %q", out, err, want)
 	}
 	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o755 {

@@ -10,7 +10,7 @@
 //
 // Commands that begin with '@' are done by init itself, without a fork:
 //
-//	@sha256 PATH     prints the file's SHA-256 in hexadecimal
+//	@crc64 PATH      prints the file's CRC-64 (ECMA-182) in hexadecimal
 //	@sysrq LETTER    writes LETTER to /proc/sysrq-trigger
 //	@poweroff        ends the machine
 //

@@ -97,7 +97,8 @@ func TestRealBadKernels(t *testing.T) {
 	env := realEnv(t)
 	tests := []struct{ name, code, want string }{
 		{"panics before init", "\tpanic(\"kbisect test\");", "kbisect test"},
-		{"hangs silently", "\twhile (1) cpu_relax();", "silent"},
+		{"hangs silently", "\tsmp_send_stop(); local_irq_disable(); while (1) cpu_relax();", "silent"},
+		{"stalls", "\twhile (1) cpu_relax();", "rcu-stall"},
 		{"resets", "\t{ extern void emergency_restart(void); emergency_restart(); }", "reset"},
 		{"does not compile", "\tno_such_function_of_kbisect;", "no_such_function_of_kbisect"},
 	}
@@ -105,7 +106,7 @@ func TestRealBadKernels(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			o := realOptions()
 			o.Patch, o.Workload = patchOf(t, initFile, initLine, tt.code), "nexthop-delete,count=10"
-			o.Machine.BootLimit = 45 * time.Second
+			o.Machine.BootLimit = 33 * time.Second // of which the stall detector takes 21, silence 30
 			res, err := Run(t.Context(), env, o, os.Stderr)
 			var verdict *VerdictError
 			if !errors.As(err, &verdict) || verdict.Outcome != Untestable {

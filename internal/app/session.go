@@ -463,7 +463,6 @@ func environmentOf(t *trial, reason string) report.Environment {
 
 func (s *session) count(t trial) {
 	s.costs.RunSeconds += t.total.Seconds()
-	s.costs.Retries += t.facts.Retries
 	if t.outcome.Status == measure.Infra {
 		s.costs.Retries++
 		return

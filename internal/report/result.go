@@ -273,7 +273,7 @@ type Costs struct {
 	BuildSeconds float64 `json:"build_seconds"`
 	Runs         int     `json:"runs"` // boots that gave an outcome
 	RunSeconds   float64 `json:"run_seconds"`
-	Retries      int     `json:"retries"` // boots given up and repeated
+	Retries      int     `json:"retries"` // runs that the host spoiled, and that were repeated
 	Seconds      float64 `json:"seconds"` // in all
 }
 

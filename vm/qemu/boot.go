@@ -20,12 +20,6 @@ const (
 	exitGrace = 5 * time.Second
 )
 
-// silentError is a boot whose console fell silent: the one failure that is tried
-// again.
-type silentError struct{ *vm.BootError }
-
-func (e *silentError) Unwrap() error { return e.BootError }
-
 // boot starts one machine and waits for its SSH. After an error nothing of it is
 // left but the logs.
 func (p *plan) boot(ctx context.Context) (*Machine, error) {
@@ -125,7 +119,7 @@ func (i *instance) watchBoot(ctx context.Context, dial <-chan dialed) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-limit.C:
-			return i.hung(fmt.Sprintf("not up within %s", i.plan.Boot))
+			return i.hung(i.late())
 		case <-tick.C:
 			if err := i.checkConsole(); err != nil {
 				return err
@@ -149,8 +143,19 @@ func (i *instance) checkConsole() error {
 	if time.Since(i.console.Last()) <= i.plan.Silence {
 		return nil
 	}
-	reason := fmt.Sprintf("silent for %s after %d bytes on the console", i.plan.Silence, i.console.Bytes())
-	return &silentError{i.hung(reason)}
+	return i.hung(fmt.Sprintf("silent for %s after %d bytes on the console", i.plan.Silence, i.console.Bytes()))
+}
+
+// late is the reason of a boot that took too long: what its console said last of
+// itself, a stall or a flood, is nearer to the fault than the limit is.
+func (i *instance) late() string {
+	reason := fmt.Sprintf("not up within %s", i.plan.Boot)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if e := i.noticed; e != nil {
+		reason += fmt.Sprintf(", %s after %s: %s", e.Kind, e.At.Round(time.Second), e.Line)
+	}
+	return reason
 }
 
 // hung makes the error of a boot that does not get on, after a look at where it

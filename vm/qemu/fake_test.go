@@ -169,23 +169,6 @@ func TestMonitorDead(t *testing.T) {
 	}
 }
 
-// TestRetry: one silent hang is repeated, and counted.
-func TestRetry(t *testing.T) {
-	spec := fakeSpec(t)
-	spec.Silence = 2 * time.Second // a loaded host takes a while to start the fake
-	m, err := launch(t, vmtest.SilentOnce, spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
-	if m.Facts().Retries != 1 {
-		t.Errorf("Retries = %d, want 1", m.Facts().Retries)
-	}
-	if _, err := os.Stat(filepath.Join(spec.Dir, "console.hang.log")); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestCancelBoot(t *testing.T) {
 	before := openFDs(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 150*time.Millisecond)
@@ -205,7 +188,7 @@ func TestUp(t *testing.T) {
 		t.Fatalf("%v\n%s", err, detail(err))
 	}
 	f := m.Facts()
-	if f.QEMU != "7.2.9" || f.Machine != "q35" || f.Firmware != "default" || f.CPUs != 2 || f.Boot <= 0 || f.Retries != 0 {
+	if f.QEMU != "7.2.9" || f.Machine != "q35" || f.Firmware != "default" || f.CPUs != 2 || f.Boot <= 0 {
 		t.Errorf("facts %+v", f)
 	}
 	var out bytes.Buffer

@@ -39,6 +39,7 @@ type instance struct {
 	mu       sync.Mutex
 	shutdown string    // reason of QMP's SHUTDOWN event
 	fatal    *vm.Event // the first fatal one on the console
+	noticed  *vm.Event // the last one of any kind
 }
 
 // launch starts QEMU with its console, output and monitor attended to. Its
@@ -91,13 +92,12 @@ func (i *instance) closeLogs() error { return errors.Join(i.console.Close(), i.o
 
 // notice takes an event of the console.
 func (i *instance) notice(e vm.Event) {
-	if e.Kind.Fatal() {
-		i.mu.Lock()
-		if i.fatal == nil {
-			i.fatal = &e
-		}
-		i.mu.Unlock()
+	i.mu.Lock()
+	i.noticed = &e
+	if e.Kind.Fatal() && i.fatal == nil {
+		i.fatal = &e
 	}
+	i.mu.Unlock()
 	i.events.push(e)
 }
 

@@ -46,7 +46,6 @@ func (l Launcher) prove(ctx context.Context, spec vm.Spec) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	spec.Dir = dir
-	l.NoRetry = true
 	m, err := l.Start(ctx, spec)
 	if err == nil {
 		return m.Close()

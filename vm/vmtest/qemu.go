@@ -35,7 +35,6 @@ const (
 	Slow       Mode = "slow"       // prints a line now and then, and never gets up
 	Flood      Mode = "flood"      // prints garbage as fast as it can, and never gets up
 	Up         Mode = "up"         // boots; see FakeCommand
-	SilentOnce Mode = "once"       // silent the first time in a folder, then Up
 )
 
 // Commands that the guest of a fake QEMU in mode Up understands beside those of
@@ -113,22 +112,7 @@ func playQEMU(mode Mode) int {
 	if mode != Deaf {
 		go ServeQMP(f.monitor, Greeting, f.answer)
 	}
-	if mode == SilentOnce {
-		mode = f.once()
-	}
 	return f.play(mode)
-}
-
-// once is Silent the first time: the mark is a file beside the kernel.
-func (f *fakeQEMU) once() Mode {
-	mark := argAfter("-kernel") + ".seen"
-	if _, err := os.Stat(mark); err == nil {
-		return Up
-	}
-	if err := os.WriteFile(mark, nil, 0o600); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	return Silent
 }
 
 func (f *fakeQEMU) play(mode Mode) int {

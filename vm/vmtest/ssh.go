@@ -1,9 +1,9 @@
 package vmtest
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
+	"hash/crc64"
 	"io"
 	"net"
 	"os"
@@ -148,8 +148,8 @@ func (s *SSHServer) run(line string, x *sshCommand) {
 	if s.Handle != nil {
 		status, ok = s.Handle(line, x.ch)
 	}
-	if path, found := strings.CutPrefix(line, "@sha256 "); found && !ok && !s.Plain {
-		status, ok = printSHA256(x.ch, path), true
+	if path, found := strings.CutPrefix(line, "@crc64 "); found && !ok && !s.Plain {
+		status, ok = printCRC64(x.ch, path), true
 	}
 	if !ok {
 		ws := x.shell(line)
@@ -166,12 +166,12 @@ func (s *SSHServer) run(line string, x *sshCommand) {
 	_, _ = x.ch.SendRequest("exit-status", false, ssh.Marshal(struct{ N uint32 }{uint32(status)}))
 }
 
-func printSHA256(w io.Writer, path string) int {
+func printCRC64(w io.Writer, path string) int {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return 1
 	}
-	fmt.Fprintf(w, "%x\n", sha256.Sum256(b))
+	fmt.Fprintf(w, "%016x\n", crc64.Checksum(b, crc64.MakeTable(crc64.ECMA)))
 	return 0
 }
 
