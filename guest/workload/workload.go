@@ -76,7 +76,10 @@ type Metric struct {
 	Unit   proto.Unit
 	Better proto.Better
 	Dist   bool // a distribution of per-operation numbers
-	Doc    string
+	// Exposure is set of a metric that counts rare events: it names the metric,
+	// in ns, of how long they could have happened, which ends at the first one.
+	Exposure string
+	Doc      string
 }
 
 // CheckError says that a workload did not do what it claims.
