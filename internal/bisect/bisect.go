@@ -157,5 +157,9 @@ type Outcome struct {
 	// Number is the value, when HasNumber; the truth is larger when Censored.
 	Number    float64 `json:"number,omitempty"`
 	HasNumber bool    `json:"has_number,omitempty"`
-	Censored  bool    `json:"censored,omitempty"`
+	// Event reports whether a rare event was seen, and Exposure, in any unit, how
+	// long it took until the first one, or the whole run; used under Rules.Rates.
+	Event    bool    `json:"event,omitempty"`
+	Exposure float64 `json:"exposure,omitempty"`
+	Censored bool    `json:"censored,omitempty"`
 }

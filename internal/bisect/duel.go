@@ -77,6 +77,11 @@ type Tests interface {
 	Fisher(hits1, runs1, hits0, runs0 int) float64
 	// Greater is the one-sided Mann-Whitney p-value that x is larger than y.
 	Greater(x, y []float64) float64
+	// GreaterRate is the one-sided exact p-value that the first rate of events is
+	// the higher one.
+	GreaterRate(events1 int, exposure1 float64, events0 int, exposure0 float64) float64
+	// RateRatio is the first rate of events over the second with an exact interval.
+	RateRatio(events1 int, exposure1 float64, events0 int, exposure0, level float64) (point, lo, hi float64)
 	// Ratio is the median pairwise ratio x/y with a distribution-free interval
 	// and the confidence it really has.
 	Ratio(x, y []float64, level float64) (point, lo, hi, achieved float64)
@@ -90,6 +95,10 @@ type Rules struct {
 	// Threshold decides by Outcome.Hit instead of by numbers: Higher when a
 	// number above the threshold is a hit, Lower when one below is. Zero: numbers.
 	Threshold Direction `json:"threshold"`
+	// Rates decides by how often rare events happen, each run giving its first one
+	// at most, so that events which come in a cluster count once. Threshold,
+	// MinRatio and Margin are not used then.
+	Rates bool `json:"rates,omitempty"`
 	// MinRatio is the smallest factor between the sides that counts as a
 	// difference; up to 1 every factor does. It needs numbers.
 	MinRatio float64 `json:"min_ratio,omitempty"`
@@ -108,11 +117,12 @@ type Rules struct {
 
 // Tally counts the runs of one side.
 type Tally struct {
-	Measured int `json:"measured"`
-	Hits     int `json:"hits"`
-	Censored int `json:"censored"`
-	Broken   int `json:"broken"`
-	Infra    int `json:"infra"`
+	Measured int     `json:"measured"`
+	Hits     int     `json:"hits"`
+	Censored int     `json:"censored"`
+	Exposure float64 `json:"exposure,omitempty"` // of all measured runs, under Rules.Rates; Hits are then events
+	Broken   int     `json:"broken"`
+	Infra    int     `json:"infra"`
 }
 
 // Decision is what a duel knows, at its end or on the way.
@@ -170,6 +180,9 @@ func NewDuel(r Rules) (*Duel, error) {
 	if r.MaxRuns == 0 {
 		r.MaxRuns = MaxRuns
 	}
+	if r.Rates { // an event is a hit, for all that only asks which runs had one
+		r.Threshold, r.MinRatio = Higher, 0
+	}
 	switch {
 	case r.Tests == nil:
 		return nil, errors.New("start duel: no tests given")
@@ -222,12 +235,17 @@ func (d *Duel) Add(s Side, o Outcome) error {
 		return fmt.Errorf("add run of %s: it has no number and there is no threshold", s)
 	case o.Kind == Measured && d.rules.MinRatio > 1 && !o.HasNumber:
 		return fmt.Errorf("add run of %s: it has no number to hold against the smallest ratio", s)
+	case o.Kind == Measured && d.rules.Rates && !(o.Exposure > 0):
+		return fmt.Errorf("add run of %s: its exposure is %g", s, o.Exposure)
 	case o.HasNumber && (math.IsNaN(o.Number) || math.IsInf(o.Number, 0)):
 		return fmt.Errorf("add run of %s: number is %g", s, o.Number)
 	}
 	a := d.sides[s]
 	switch o.Kind {
 	case Measured:
+		if d.rules.Rates {
+			o.Hit = o.Event
+		}
 		a.measured(o)
 	case Broken:
 		a.infra = 0
@@ -252,6 +270,7 @@ func (d *Duel) Add(s Side, o Outcome) error {
 func (a *arm) measured(o Outcome) {
 	a.infra = 0
 	a.Measured++
+	a.Exposure += o.Exposure
 	if o.Hit {
 		a.Hits++
 	}

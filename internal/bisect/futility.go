@@ -11,6 +11,9 @@ func (d *Duel) chance(dir Direction, n, end int) float64 {
 	if d.rules.LookFor == 0 {
 		limit /= 2 // p() doubles the smaller one
 	}
+	if d.rules.Rates {
+		return d.chanceRates(dir, float64(n)/float64(end), limit)
+	}
 	if d.rules.Threshold == 0 {
 		return chanceNormal(d.z(dir), float64(n)/float64(end), limit)
 	}
@@ -37,6 +40,19 @@ func (d *Duel) z(dir Direction) float64 {
 func chanceNormal(z, t, limit float64) float64 {
 	need := math.Sqrt2 * math.Erfcinv(2*limit)
 	return phi((z - need*math.Sqrt(t)) / math.Sqrt(1-t))
+}
+
+// chanceRates: the logarithm of the ratio of two rates is about normal with the
+// variance 1/events on either side; a half is added to each (Haldane 1956,
+// Anscombe 1956), so that no event at all leaves the ratio open instead of 1.
+func (d *Duel) chanceRates(dir Direction, t, limit float64) float64 {
+	hi, lo := d.sides[Bad], d.sides[Good]
+	if dir == Lower {
+		hi, lo = lo, hi
+	}
+	k1, k0 := float64(hi.Hits)+0.5, float64(lo.Hits)+0.5
+	ratio := math.Log(k1 / hi.Exposure * lo.Exposure / k0)
+	return chanceNormal(ratio/math.Sqrt(1/k1+1/k0), t, limit)
 }
 
 func phi(z float64) float64 { return math.Erfc(-z/math.Sqrt2) / 2 }

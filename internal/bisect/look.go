@@ -16,7 +16,7 @@ func (d *Duel) look() {
 	d.done++
 	n := g.Measured
 	last := d.done == len(d.looks)
-	if n < firstLook {
+	if n < firstLook && !d.rules.Rates {
 		if dir := d.huge(n); dir != 0 {
 			d.end(Decision{
 				Verdict: Differ, Direction: dir, Unexpected: d.unexpected(dir), Runs: n, Error: d.earlyError(), P: d.earlyError(),
@@ -86,6 +86,8 @@ func (d *Duel) unexpected(dir Direction) bool { return d.rules.LookFor != 0 && d
 // limit is the p-value that a look must stay below.
 func (d *Duel) limit(n int) float64 {
 	switch {
+	case d.rules.Rates: // its p-value holds from the first look on
+		return errorTotal / float64(len(d.looks))
 	case d.rules.LookFor != 0:
 		return alphaOneSided
 	case n == firstLook:
@@ -115,6 +117,12 @@ func (d *Duel) pOf(dir Direction) float64 {
 		far = math.Inf(-1)
 	}
 	g, b := d.sides[Good], d.sides[Bad]
+	if d.rules.Rates {
+		if dir == Lower {
+			g, b = b, g
+		}
+		return d.pRates(b, g)
+	}
 	if d.rules.Threshold == 0 {
 		x, y := d.scores(b, -far), d.scores(g, far)
 		if dir == Lower {
@@ -126,6 +134,16 @@ func (d *Duel) pOf(dir Direction) float64 {
 		return d.rules.Tests.Fisher(b.Hits, b.Measured+b.Broken, g.Hits+g.Broken, g.Measured+g.Broken)
 	}
 	return d.rules.Tests.Fisher(g.Hits, g.Measured+g.Broken, b.Hits+b.Broken, b.Measured+b.Broken)
+}
+
+// pRates is the one-sided p-value that events are more frequent on hi. A broken
+// run of lo counts as an event at once, one of hi as the longest without any.
+func (d *Duel) pRates(hi, lo *arm) float64 {
+	longest := 0.0
+	for _, o := range hi.runs {
+		longest = max(longest, o.Exposure)
+	}
+	return d.rules.Tests.GreaterRate(hi.Hits, hi.Exposure+float64(hi.Broken)*longest, lo.Hits+lo.Broken, lo.Exposure)
 }
 
 // scores are the numbers that are compared: the runs' own or, under a threshold,
@@ -182,12 +200,15 @@ func (d *Duel) gate(n int) *Decision {
 		return nil
 	}
 	test := "Mann-Whitney"
-	if d.rules.Threshold != 0 {
+	switch {
+	case d.rules.Rates:
+		test = "rates of events,"
+	case d.rules.Threshold != 0:
 		test = "Fisher"
 	}
 	out := &Decision{
 		Verdict: Differ, Direction: dir, Unexpected: d.unexpected(dir), P: p, Error: errorTotal, Runs: n,
-		Gate: fmt.Sprintf("%s p<%g at %d v %d", test, limit, n, n),
+		Gate: fmt.Sprintf("%s p<%.3g at %d v %d", test, limit, n, n),
 	}
 	if d.rules.MinRatio <= 1 {
 		return out
@@ -362,6 +383,9 @@ func (r Ratio) toward(dir Direction) Ratio {
 // ratio takes every censored number at both its extremes: at its limit, and
 // without end.
 func (d *Duel) ratio(level float64) Ratio {
+	if d.rules.Rates {
+		return d.rateRatio(level)
+	}
 	gLow, gHigh, ok1 := extremes(d.sides[Good])
 	bLow, bHigh, ok2 := extremes(d.sides[Bad])
 	if !ok1 || !ok2 {
@@ -379,6 +403,21 @@ func (d *Duel) ratio(level float64) Ratio {
 		r.AtLeast = true
 	default:
 		r.Point, r.AtMost = pHigh, true
+	}
+	return r
+}
+
+// rateRatio is that of the rates of events. Without an event on one side only a
+// bound is known, which stands in the point's place.
+func (d *Duel) rateRatio(level float64) Ratio {
+	g, b := d.sides[Good], d.sides[Bad]
+	point, lo, hi := d.rules.Tests.RateRatio(b.Hits, b.Exposure, g.Hits, g.Exposure, level)
+	r := Ratio{Point: point, Lo: lo, Hi: hi, Level: level}
+	switch {
+	case math.IsInf(point, 1):
+		r.Point, r.AtLeast = lo, true
+	case point == 0:
+		r.Point, r.AtMost = hi, true
 	}
 	return r
 }
