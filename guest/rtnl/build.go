@@ -2,6 +2,7 @@ package rtnl
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 
 	"golang.org/x/sys/unix"
@@ -120,6 +121,27 @@ func DelGroup(group uint32) Request {
 	b.ifinfo(0, 0, 0)
 	b.attr32(unix.IFLA_GROUP, group)
 	return Request{typ: unix.RTM_DELLINK, data: b, what: "delete devices of group", id: group}
+}
+
+// DelLinks deletes the listed devices at once, and no other: one message with an
+// IFLA_NEW_IFINDEX for each. It needs the kernel patch of this project's case
+// netdev-bulk-delete; a kernel without it answers EINVAL, one with it ENODEV when
+// a device is missing and EINVAL when one is listed twice, having deleted none.
+func DelLinks(indexes ...int) Request {
+	b := make(builder, 0, unix.SizeofIfInfomsg+8*len(indexes))
+	b.ifinfo(0, 0, 0)
+	for _, index := range indexes {
+		b.attr32(unix.IFLA_NEW_IFINDEX, uint32(index))
+	}
+	return Request{typ: unix.RTM_DELLINK, data: b, what: "delete list of", name: fmt.Sprintf("%d devices", len(indexes))}
+}
+
+// SetGroup moves a device to a group; group 0 is where devices are by default.
+func SetGroup(index int, group uint32) Request {
+	b := make(builder, 0, unix.SizeofIfInfomsg+8)
+	b.ifinfo(index, 0, 0)
+	b.attr32(unix.IFLA_GROUP, group)
+	return Request{typ: unix.RTM_NEWLINK, data: b, what: "set group of device", id: uint32(index)}
 }
 
 // SetLink sets a device up or down.

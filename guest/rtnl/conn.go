@@ -25,6 +25,9 @@ const (
 	batchRequests = 128
 	batchBytes    = 64 << 10
 	receiveBuffer = 1 << 20
+	// One request may be larger than a batch: a list of 20,000 devices has 160 KB,
+	// and the kernel counts its own overhead as well.
+	sendBuffer = 1 << 20
 )
 
 // maxReply is the buffer of one receive. Dumps come in parts of at most 32 KiB.
@@ -95,10 +98,13 @@ func Dial() (*Conn, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("bind route netlink socket: %w", err)
 	}
-	// Best effort both: without the first, errors have no text; the second is
-	// room for long ones, and only root may have it.
+	// Best effort all: without the first, errors have no text; without the second
+	// they repeat the request, however long it was; the others are room for long
+	// ones, and only root may have it.
 	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_EXT_ACK, 1)
+	_ = unix.SetsockoptInt(fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, receiveBuffer)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUFFORCE, sendBuffer)
 	return &Conn{fd: fd, out: make([]byte, 0, batchBytes), in: make([]byte, maxReply)}, nil
 }
 

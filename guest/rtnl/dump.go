@@ -12,6 +12,7 @@ type LinkInfo struct {
 	Name  string
 	Kind  string // "" for one without link info, as lo
 	Up    bool
+	Group uint32
 }
 
 // Links lists the devices of the connection's namespace.
@@ -36,6 +37,11 @@ func parseLink(data []byte) (l LinkInfo, err error) {
 		switch typ {
 		case unix.IFLA_IFNAME:
 			l.Name = unix.ByteSliceToString(data)
+		case unix.IFLA_GROUP:
+			if len(data) != 4 {
+				return errShort
+			}
+			l.Group = binary.NativeEndian.Uint32(data)
 		case unix.IFLA_LINKINFO:
 			return attrs(data, func(typ uint16, data []byte) error {
 				if typ == unix.IFLA_INFO_KIND {
@@ -53,15 +59,32 @@ func parseLink(data []byte) (l LinkInfo, err error) {
 // device, by its index, in the connection's namespace.
 func (c *Conn) Addrs(family uint8) (map[int]int, error) {
 	count := map[int]int{}
+	err := c.addrs(family, func(index int, _ uint8) { count[index]++ })
+	return count, err
+}
+
+// UsableAddrs is Addrs without the addresses that the kernel still checks for a
+// duplicate on the link.
+func (c *Conn) UsableAddrs(family uint8) (map[int]int, error) {
+	count := map[int]int{}
+	err := c.addrs(family, func(index int, flags uint8) {
+		if flags&unix.IFA_F_TENTATIVE == 0 {
+			count[index]++
+		}
+	})
+	return count, err
+}
+
+// addrs calls each with the device and the flags of every address.
+func (c *Conn) addrs(family uint8, each func(index int, flags uint8)) error {
 	ask := []byte{family, 0, 0, 0, 0, 0, 0, 0}
-	err := c.dump("addresses", unix.RTM_GETADDR, unix.RTM_NEWADDR, ask, func(data []byte) error {
+	return c.dump("addresses", unix.RTM_GETADDR, unix.RTM_NEWADDR, ask, func(data []byte) error {
 		if len(data) < unix.SizeofIfAddrmsg {
 			return errShort
 		}
-		count[int(binary.NativeEndian.Uint32(data[4:]))]++
+		each(int(binary.NativeEndian.Uint32(data[4:])), data[2])
 		return nil
 	})
-	return count, err
 }
 
 // NexthopInfo is a nexthop object that exists.

@@ -34,6 +34,8 @@ func TestGolden(t *testing.T) {
 		"up":        {SetLink(7, true), unix.RTM_NEWLINK, "00000000 07000000 01000000 01000000"},
 		"del":       {DelLink(7), unix.RTM_DELLINK, "00000000 07000000 00000000 00000000"},
 		"del group": {DelGroup(4), unix.RTM_DELLINK, "00000000 00000000 00000000 00000000 08001b00 04000000"},
+		"del list":  {DelLinks(7, 300), unix.RTM_DELLINK, "00000000 00000000 00000000 00000000 08003100 07000000 08003100 2c010000"},
+		"set group": {SetGroup(7, 4), unix.RTM_NEWLINK, "00000000 07000000 00000000 00000000 08001b00 04000000"},
 		"addr4": {AddAddr(2, netip.MustParsePrefix("10.0.0.1/24")), unix.RTM_NEWADDR,
 			"02180000 02000000 08000200 0a000001 08000100 0a000001"},
 		"addr6": {AddAddr(2, netip.MustParsePrefix("2021:1::1/120")), unix.RTM_NEWADDR,
@@ -167,6 +169,71 @@ func TestEveryAnswerIsRead(t *testing.T) {
 	list, err := c.Nexthops()
 	if err != nil || len(list) != 4 {
 		t.Errorf("%d nexthops, %v, want 4", len(list), err)
+	}
+}
+
+// TestLongList: a list of 20,000 devices leaves in one message and its refusal
+// comes back, whether this kernel knows lists (ENODEV) or not (EINVAL).
+func TestLongList(t *testing.T) {
+	_, c := inNamespace(t)
+	indexes := make([]int, 20_000)
+	for i := range indexes {
+		indexes[i] = 1_000_000 + i
+	}
+	err := c.Do(DelLinks(indexes...))
+	var re *RequestError
+	if !errors.As(err, &re) || !(errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENODEV)) {
+		t.Fatalf("got %v, want a refusal of the list", err)
+	}
+	if want := "delete list of 20000 devices"; !strings.Contains(err.Error(), want) {
+		t.Errorf("%q does not say %q", err, want)
+	}
+	if _, err := c.Links(); err != nil {
+		t.Errorf("the connection is of no use any more: %v", err)
+	}
+}
+
+func TestRealGroups(t *testing.T) {
+	_, c := inNamespace(t)
+	err := c.Do(AddLink(Link{Name: "a", Kind: "dummy", Index: 100, Up: true, Group: 5}),
+		AddLink(Link{Name: "b", Kind: "dummy", Index: 101}), AddLink(Link{Name: "c", Kind: "dummy", Index: 102}))
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skipf("this kernel has no dummy devices: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Do(SetGroup(101, 5)); err != nil {
+		t.Fatal(err)
+	}
+	links, err := c.Links()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[int]LinkInfo{
+		100: {Index: 100, Name: "a", Kind: "dummy", Up: true, Group: 5},
+		101: {Index: 101, Name: "b", Kind: "dummy", Group: 5},
+		102: {Index: 102, Name: "c", Kind: "dummy"},
+	}
+	for _, l := range links {
+		if w, ours := want[l.Index]; ours && l != w {
+			t.Errorf("got %+v, want %+v", l, w)
+		}
+		delete(want, l.Index)
+	}
+	if len(want) > 0 {
+		t.Errorf("missing: %v", want)
+	}
+	if err := c.Do(DelGroup(5)); err != nil {
+		t.Fatal(err)
+	}
+	for _, index := range []int{100, 101} {
+		if err := c.Do(SetLink(index, false)); !errors.Is(err, unix.ENODEV) {
+			t.Errorf("device %d: %v, want it gone", index, err)
+		}
+	}
+	if err := c.Do(SetLink(102, true)); err != nil {
+		t.Errorf("a device of another group: %v", err)
 	}
 }
 
