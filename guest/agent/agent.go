@@ -103,7 +103,7 @@ func measure(ctx context.Context, cfg Config, load workload.Workload, params wor
 	if err := w.Hello(hello); err != nil {
 		return err
 	}
-	rec, err := newRecorder(w, now, load.Metrics())
+	rec, err := newRecorder(w, now, workload.MetricsFor(load, params))
 	if err != nil {
 		return classify(err)
 	}

@@ -13,6 +13,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/kbisect/kbisect/guest/proto"
 	"golang.org/x/sys/unix"
@@ -27,7 +29,8 @@ type Workload interface {
 	Doc() string
 	// Params are what can be set, in the order in which help shows them.
 	Params() []Param
-	// Metrics are all that it may report; a report has no others.
+	// Metrics are all that it may report; a report has no others. It is a new
+	// slice at each call.
 	Metrics() []Metric
 	// Setup makes what Run needs, as root in the guest. What it made before an
 	// error is gone when it returns.
@@ -76,10 +79,27 @@ type Metric struct {
 	Unit   proto.Unit
 	Better proto.Better
 	Dist   bool // a distribution of per-operation numbers
+	// Optional is set of a metric that only some parameters make a workload
+	// report. A run that does not report any other one has failed.
+	Optional bool
+	// When is set of a metric that only some runs have: "mode=each" is the value
+	// that a parameter must have.
+	When string
 	// Exposure is set of a metric that counts rare events: it names the metric,
 	// in ns, of how long they could have happened, which ends at the first one.
 	Exposure string
-	Doc      string
+	// Among is set of such a metric, too: what the events are counted among.
+	Among string
+	Doc   string
+}
+
+// MetricsFor returns the metrics that a run with these parameters reports: every
+// one of them, and no other.
+func MetricsFor(w Workload, p Params) []Metric {
+	return slices.DeleteFunc(w.Metrics(), func(m Metric) bool {
+		name, value, conditional := strings.Cut(m.When, "=")
+		return conditional && p.Text(name) != value
+	})
 }
 
 // CheckError says that a workload did not do what it claims.

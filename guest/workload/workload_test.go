@@ -151,7 +151,7 @@ func TestRealWorkloads(t *testing.T) {
 			if err != nil || got != ops {
 				t.Fatalf("%d operations, %v", got, err)
 			}
-			for _, m := range w.Metrics() {
+			for _, m := range MetricsFor(w, p) {
 				if _, set := n.metrics[m.Name]; set == m.Dist {
 					t.Errorf("metric %s: reported %v", m.Name, set)
 				}
