@@ -207,7 +207,7 @@ func (d *Done) validate() error {
 }
 
 func validMetric(name string, u Unit, b Better) error {
-	if err := validName("metric", name, "_"); err != nil {
+	if err := validName("metric", name, "-_"); err != nil {
 		return err
 	}
 	switch u {

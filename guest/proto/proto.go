@@ -84,7 +84,7 @@ const (
 
 // Metric is one number of the run.
 type Metric struct {
-	Name   string  `json:"name"` // [a-z][a-z0-9_]*
+	Name   string  `json:"name"` // [a-z][a-z0-9_-]*
 	Unit   Unit    `json:"unit"`
 	Better Better  `json:"better"`
 	Value  float64 `json:"value"`

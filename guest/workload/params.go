@@ -17,13 +17,21 @@ type Param struct {
 	// Exactly one of these says what a value may be.
 	Min, Max int64    // a number, when Max is not 0
 	Choices  []string // one of these; "true" and "false" make a switch
+	// List is set when it is several of these values, each once: "1+2+4".
+	List bool
 }
+
+// listSeparator joins the values of a list. A comma ends a parameter.
+const listSeparator = "+"
 
 // onOff are the choices of a switch.
 var onOff = []string{"true", "false"}
 
 // Allowed says in words what a value may be.
 func (p Param) Allowed() string {
+	if p.List {
+		return "one or more, joined by " + listSeparator + ", of " + strings.Join(p.Choices, ", ")
+	}
 	if len(p.Choices) > 0 {
 		return "one of " + strings.Join(p.Choices, ", ")
 	}
@@ -32,6 +40,9 @@ func (p Param) Allowed() string {
 
 // canonical checks a value and returns the form that it is recorded in.
 func (p Param) canonical(value string) (string, error) {
+	if p.List {
+		return p.canonicalList(value)
+	}
 	if len(p.Choices) > 0 {
 		if !slices.Contains(p.Choices, value) {
 			return "", fmt.Errorf("%q is not %s", value, p.Allowed())
@@ -43,6 +54,21 @@ func (p Param) canonical(value string) (string, error) {
 		return "", fmt.Errorf("%q is not %s", value, p.Allowed())
 	}
 	return strconv.FormatInt(n, 10), nil
+}
+
+// canonicalList is canonical for a list of choices. The order is the user's.
+func (p Param) canonicalList(value string) (string, error) {
+	var seen []string
+	for _, v := range strings.Split(value, listSeparator) {
+		if !slices.Contains(p.Choices, v) {
+			return "", fmt.Errorf("%q is not %s", value, p.Allowed())
+		}
+		if slices.Contains(seen, v) {
+			return "", fmt.Errorf("%q has %s twice", value, v)
+		}
+		seen = append(seen, v)
+	}
+	return value, nil
 }
 
 // Params are a workload's parameters, every one of them set and valid. They come
@@ -77,6 +103,18 @@ func (p Params) Int(name string) int {
 		panic("workload: parameter " + name + " is no number")
 	}
 	return n
+}
+
+// Ints returns the numbers of a list; see Text.
+func (p Params) Ints(name string) (list []int) {
+	for _, v := range strings.Split(p.Text(name), listSeparator) {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			panic("workload: parameter " + name + " is no list of numbers")
+		}
+		list = append(list, n)
+	}
+	return list
 }
 
 // On returns a switch; see Text.
