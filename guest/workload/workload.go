@@ -79,11 +79,8 @@ type Metric struct {
 	Unit   proto.Unit
 	Better proto.Better
 	Dist   bool // a distribution of per-operation numbers
-	// Optional is set of a metric that only some parameters make a workload
-	// report. A run that does not report any other one has failed.
-	Optional bool
 	// When is set of a metric that only some runs have: "mode=each" is the value
-	// that a parameter must have.
+	// that a parameter must have, or must have in its list.
 	When string
 	// Exposure is set of a metric that counts rare events: it names the metric,
 	// in ns, of how long they could have happened, which ends at the first one.
@@ -98,7 +95,7 @@ type Metric struct {
 func MetricsFor(w Workload, p Params) []Metric {
 	return slices.DeleteFunc(w.Metrics(), func(m Metric) bool {
 		name, value, conditional := strings.Cut(m.When, "=")
-		return conditional && p.Text(name) != value
+		return conditional && !slices.Contains(strings.Split(p.Text(name), listSeparator), value)
 	})
 }
 
