@@ -28,10 +28,14 @@ var embedded embed.FS
 
 // Case is one entry of the catalog.
 type Case struct {
-	Name      string   `toml:"-"`         // the folder's name
-	Title     string   `toml:"title"`     // one line, in the words of the patch
-	About     string   `toml:"about"`     // what was slow and why
-	Workload  string   `toml:"workload"`  // name[,key=value...] of guest/workload
+	Name     string `toml:"-"`        // the folder's name
+	Title    string `toml:"title"`    // one line, in the words of the patch
+	About    string `toml:"about"`    // what was slow and why
+	Workload string `toml:"workload"` // name[,key=value...] of guest/workload
+	// WorkloadWithout is what the kernel without the patch runs, when it lacks what
+	// Workload needs; "" for the same.
+	WorkloadWithout string `toml:"workload_without"`
+
 	Metric    string   `toml:"metric"`    // metric[.stat] that is compared
 	Threshold string   `toml:"threshold"` // expression of internal/measure; a run above it is "slow"
 	Limit     string   `toml:"limit"`     // a run that takes longer is stopped and is no number
@@ -39,7 +43,23 @@ type Case struct {
 	Kernels   string   `toml:"kernels"`   // range on which the case makes sense, "" for all
 	Report    Report   `toml:"report"`
 	Patches   []Patch  `toml:"patch"`
+	Also      []Also   `toml:"also"`
 }
+
+// Also is a further comparison of a case. It is printed and has no part in the
+// verdict.
+type Also struct {
+	Title           string   `toml:"title"`
+	Workload        string   `toml:"workload"`
+	WorkloadWithout string   `toml:"workload_without"` // "" for the same
+	WithoutKernel   string   `toml:"without_kernel"`   // "with": both sides run on the kernel with the patch
+	Metrics         []string `toml:"metrics"`          // metric[.stat], a row each
+	Runs            int      `toml:"runs"`             // runs a side; 6 when it is left out
+	Within          float64  `toml:"within"`           // the ratio that must not be exceeded either way; 0 for none
+}
+
+// defaultRuns a side give the ratio's interval 95 % of confidence.
+const defaultRuns = 6
 
 // Report is what the list was told.
 type Report struct {
@@ -145,6 +165,11 @@ func (c *Case) check() error {
 			return fmt.Errorf("%s: %q is not a duration like \"120s\"", field, v)
 		}
 	}
+	for i := range c.Also {
+		if err := c.Also[i].check(); err != nil {
+			return fmt.Errorf("[[also]] %d: %w", i+1, err)
+		}
+	}
 	if len(c.Patches) == 0 {
 		return errors.New("no [[patch]]")
 	}
@@ -159,6 +184,24 @@ func (c *Case) check() error {
 		if _, err := parseRange(r); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// check refuses an incomplete entry and fills in the number of runs.
+func (a *Also) check() error {
+	if a.Runs == 0 {
+		a.Runs = defaultRuns
+	}
+	switch {
+	case a.Title == "" || a.Workload == "" || len(a.Metrics) == 0:
+		return errors.New("title, workload or metrics is missing")
+	case a.WithoutKernel != "" && a.WithoutKernel != "with":
+		return fmt.Errorf("without_kernel: %q is not \"with\"", a.WithoutKernel)
+	case a.Runs < 1 || a.Runs > 80:
+		return fmt.Errorf("runs: %d is not 1 to 80", a.Runs)
+	case a.Within != 0 && !(a.Within > 1):
+		return fmt.Errorf("within: %g is not a factor above 1", a.Within)
 	}
 	return nil
 }
