@@ -4,6 +4,7 @@ package workload
 func All() []Workload {
 	return []Workload{
 		netdevDelete{},
+		netnsChurn{},
 		nexthopDelete{},
 	}
 }

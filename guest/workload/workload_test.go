@@ -39,7 +39,7 @@ func TestParseErrorsNameTheThing(t *testing.T) {
 	for spec, want := range map[string][]string{
 		"":                                  {"no name", "netdev-delete"},
 		"netdev-delte":                      {`"netdev-delte"`, `did you mean "netdev-delete"`},
-		"zzzzzzzz":                          {"there are netdev-delete, nexthop-delete"},
+		"zzzzzzzz":                          {"there are netdev-", "nexthop-delete"},
 		"netdev-delete,cuont=1":             {`"cuont"`, `did you mean "count"`},
 		"netdev-delete,count":               {`"count"`, "key=value"},
 		"netdev-delete,":                    {`""`, "key=value"},
