@@ -6,5 +6,7 @@ func All() []Workload {
 		netdevDelete{},
 		netnsChurn{},
 		nexthopDelete{},
+		pktgen{},
+		qdiscStress{},
 	}
 }
