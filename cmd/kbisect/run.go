@@ -15,6 +15,8 @@ Examples:
   kbisect run nexthop-delete
   kbisect run --kernel debian:6.12 netdev-wait-allrefs nexthop-delete
   kbisect run --kernel ~/net-next -w nexthop-delete,count=16384 nexthop-delete
+  kbisect run --all --kernel debian:6.1
+  kbisect run --sweep count=100,1000,4000,16384 nexthop-delete
   kbisect run --patch my.patch -w netdev-delete,count=200 --threshold 'elapsed>5s'
 
 SRC of --kernel is a git tree, a tarball, or debian:VERSION (the distribution's
@@ -48,6 +50,8 @@ func newRunCommand(t *terminal) *cli.Command {
 			&cli.BoolFlag{Name: "quick", Usage: "3 runs a side decide when every one is at least 2x apart (error probability 5 %)", Destination: &o.Quick},
 			&cli.BoolFlag{Name: "measure-noop", Usage: "measure also when both kernels are identical", Destination: &o.MeasureNoop},
 			&cli.StringFlag{Name: "catalog", Usage: "`DIR` with cases instead of the built-in catalog", Destination: &o.Catalog, TakesFile: true},
+			&cli.BoolFlag{Name: "all", Usage: "every case of the catalog, in one table", Destination: &o.All},
+			&cli.StringFlag{Name: "sweep", Usage: "measure at several values of a workload's parameter, `NAME=VALUE,VALUE...`, and fit how the cost grows", Destination: &o.Sweep},
 			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print the plan and its predicted cost, and stop", Destination: &o.DryRun},
 			&cli.BoolFlag{Name: "install", Usage: "install missing host packages first", Destination: &install},
 			jsonFlag(&asJSON),
@@ -56,7 +60,7 @@ func newRunCommand(t *terminal) *cli.Command {
 			if err := checkArgs(c, -1); err != nil {
 				return err
 			}
-			if err := checkSet(c, "kernel", "base", "patch", "workload", "metric", "threshold", "catalog", "config"); err != nil {
+			if err := checkSet(c, "kernel", "base", "patch", "workload", "metric", "threshold", "catalog", "config", "sweep"); err != nil {
 				return err
 			}
 			o.Cases = c.Args().Slice()

@@ -33,10 +33,17 @@ func (p *Plan) cost() string {
 			builds += guessVariant
 		}
 	}
+	if r, err := parseSweep(p.opts.Sweep); err == nil {
+		return fmt.Sprintf("about %s if none is there\n%s", ui.Span(builds), r.cost(len(p.questions)))
+	}
 	n := 0
 	for _, q := range p.questions {
-		if q.why == "" {
-			n += 2 * p.opts.leastRuns()
+		if q.why != "" {
+			continue
+		}
+		n += 2 * p.opts.leastRuns()
+		for _, a := range q.also {
+			n += 2 * a.runs
 		}
 	}
 	return fmt.Sprintf("about %s if none is there\nat least %d runs, about %s and their workloads",

@@ -36,6 +36,13 @@ func (q *question) judge(o measure.Outcome) bisect.Outcome {
 			"stopped at the limit of %s (--limit allows more, --timeout-is-bad counts it as slow)", q.limit)}
 	}
 	out := bisect.Outcome{Kind: bisect.Measured, Number: v.Number, HasNumber: true, Censored: v.Censored}
+	if q.rules.Rates {
+		t, err := o.Value(q.metric.Exposure)
+		if err != nil || t.Number <= 0 {
+			return bisect.Outcome{Kind: bisect.Broken, Reason: fmt.Sprintf("no exposure: %v ns, %v", t.Number, err)}
+		}
+		out.Event, out.Exposure = v.Number > 0, t.Number
+	}
 	if q.threshold != nil {
 		out.Hit, err = q.threshold.Above(o)
 		if err != nil && q.rules.Threshold != 0 {
@@ -47,32 +54,65 @@ func (q *question) judge(o measure.Outcome) bisect.Outcome {
 
 // side is one kernel of a question with everything measured of it so far.
 type side struct {
+	name     string // "with", "without"
 	revision string // in words
 	commit   string
 	identity string
 	obs      []stats.Obs
 	above    int
+	among    float64 // sum of the metric that rare events are counted among
+}
+
+// sidesOf returns the two sides of a question, nothing measured.
+func sidesOf(q *question) (with, without *side) {
+	with = &side{name: sideName(bisect.Good), revision: q.describe(true), commit: q.pair.With}
+	without = &side{name: sideName(bisect.Bad), revision: q.describe(false), commit: q.pair.Without}
+	return with, without
 }
 
 // add keeps what the final comparison needs of a measured outcome.
-func (s *side) add(o bisect.Outcome) {
-	if o.Kind != bisect.Measured {
+func (s *side) add(q *question, o measure.Outcome, judged bisect.Outcome) {
+	if judged.Kind != bisect.Measured {
 		return
 	}
-	s.obs = append(s.obs, stats.Obs{X: o.Number, Censored: o.Censored})
-	if o.Hit {
+	s.obs = append(s.obs, stats.Obs{X: judged.Number, Censored: judged.Censored})
+	if judged.Hit {
 		s.above++
 	}
+	if v, err := o.Value(q.metric.Among); err == nil {
+		s.among += v.Number
+	}
+}
+
+// ratioLevel is the confidence of every interval that is reported.
+const ratioLevel = 0.95
+
+// rateOf is how often a side had its rare event.
+func rateOf(s *side, t bisect.Tally) report.Rate {
+	r := report.Rate{Events: t.Hits, Exposure: report.Num(t.Exposure), Among: report.Unknown()}
+	for _, o := range s.obs {
+		r.Count += report.Num(o.X)
+	}
+	if s.among > 0 {
+		r.Among = report.Num(s.among)
+	}
+	return r
 }
 
 // compare makes the row of the result from a decision.
 func (q *question) compare(version string, with, without *side, d bisect.Decision) report.Comparison {
 	c := q.row(version, with, without)
-	better := stats.LowerIsBetter
-	if q.metric.Better == proto.Higher {
-		better = stats.HigherIsBetter
+	c.SetStats(stats.Compare(with.obs, without.obs, better(q.metric), ratioLevel), with.above, without.above)
+	if q.rules.Rates {
+		c.SetRates(rateOf(with, d.Good), rateOf(without, d.Bad), ratioLevel)
+		c.Ratio, c.RatioCI, c.P = report.Num(d.Ratio.Point), [2]report.Num{report.Num(d.Ratio.Lo), report.Num(d.Ratio.Hi)}, report.Num(d.P)
+		c.RatioBound = ""
+		if d.Ratio.AtLeast {
+			c.RatioBound = string(stats.AtLeast)
+		} else if d.Ratio.AtMost {
+			c.RatioBound = string(stats.AtMost)
+		}
 	}
-	c.SetStats(stats.Compare(with.obs, without.obs, better, 0.95), with.above, without.above)
 	c.Gate, c.Error, c.Reason = inWords(d.Gate), report.Num(d.Error), d.Reason
 	for _, w := range d.Warnings {
 		c.Warnings = append(c.Warnings, inWords(w))
@@ -102,6 +142,13 @@ func (q *question) compare(version string, with, without *side, d bisect.Decisio
 	return c
 }
 
+func better(m measure.Metric) stats.Better {
+	if m.Better == proto.Higher {
+		return stats.HigherIsBetter
+	}
+	return stats.LowerIsBetter
+}
+
 // row is a comparison without its numbers.
 func (q *question) row(version string, with, without *side) report.Comparison {
 	c := report.Comparison{
@@ -112,6 +159,9 @@ func (q *question) row(version string, with, without *side) report.Comparison {
 	}
 	if q.threshold != nil {
 		c.Threshold = q.threshold.String()
+	}
+	if q.without != q.workload {
+		c.WorkloadWithout = q.without
 	}
 	return c
 }

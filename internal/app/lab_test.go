@@ -33,10 +33,19 @@ func agentWith(flush time.Duration) func(context.Context, vm.Command) error {
 		w := proto.NewWriter(c.Stdout, func() int64 { return 1 })
 		return errors.Join(
 			w.Hello(hello(c)),
-			w.Metric(proto.Metric{Name: "flush", Unit: proto.Nanoseconds, Better: proto.Lower, Value: float64(flush)}),
+			w.Metric(proto.Metric{Name: "flush", Unit: proto.Nanoseconds, Better: proto.Lower, Value: float64(flush) * countOf(c) / 1000}),
 			w.Check(proto.Check{Name: "nexthops gone", OK: true}),
 			w.Done(argOf(c, "-nonce"), 1000))
 	}
+}
+
+// countOf is the workload's parameter "count", 1000 if it is not set.
+func countOf(c vm.Command) float64 {
+	n := 1000.0
+	if _, list, ok := strings.Cut(argOf(c, "-workload"), "count="); ok {
+		fmt.Sscanf(list, "%g", &n) //nolint:errcheck // then it stays 1000
+	}
+	return n
 }
 
 func hello(c vm.Command) proto.Hello {

@@ -11,11 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/kbisect/kbisect/guest/proto"
 	"github.com/kbisect/kbisect/internal/bisect"
 	"github.com/kbisect/kbisect/internal/gitx"
-	"github.com/kbisect/kbisect/internal/measure"
-	"github.com/kbisect/kbisect/internal/report"
 	"github.com/kbisect/kbisect/internal/series"
 	"github.com/kbisect/kbisect/internal/source"
 	"github.com/kbisect/kbisect/patches"
@@ -25,6 +22,8 @@ import (
 // a resume asks the same.
 type RunOptions struct {
 	Cases        []string       `json:"cases,omitempty"`
+	All          bool           `json:"all,omitempty"` // every case of the catalog
+	Sweep        string         `json:"sweep,omitempty"`
 	Kernel       string         `json:"kernel,omitempty"`
 	Base         string         `json:"base,omitempty"`
 	Patch        string         `json:"patch,omitempty"` // a file instead of a case
@@ -42,25 +41,6 @@ type RunOptions struct {
 	Config       ConfigOptions  `json:"config"`
 	Machine      MachineOptions `json:"machine"`
 	DryRun       bool           `json:"-"`
-}
-
-// defaultLimit bounds a workload that no case gives a limit.
-const defaultLimit = 5 * time.Minute
-
-// question is one comparison to make: a patch, and a workload to show it.
-type question struct {
-	name, title string
-	reported    *report.Reported
-	workload    string // canonical, defaults left out
-	metric      measure.Metric
-	threshold   *measure.Threshold
-	limit       time.Duration
-	rules       bisect.Rules
-	kernels     string // range of versions on which it makes sense
-	variants    []series.Patch
-
-	pair series.Pair
-	why  string // why it cannot be asked of this kernel, "" if it can
 }
 
 // Plan is what a run will do, decided before anything is built.
@@ -85,6 +65,9 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 	}
 	questions, err := ask(o)
 	if err != nil {
+		return nil, err
+	}
+	if err := checkSweep(o, questions); err != nil {
 		return nil, err
 	}
 	if _, _, err := o.Config.resolve(); err != nil {
@@ -134,10 +117,12 @@ func DefaultRunOptions() RunOptions {
 // check refuses numbers that mean nothing.
 func (o *RunOptions) check() error {
 	switch {
-	case len(o.Cases) == 0 && o.Patch == "" && o.Workload != "":
+	case o.All && (len(o.Cases) > 0 || o.Patch != "" || o.Workload != ""):
+		return Usagef("", "--all is every case of the catalog with its own workload: it goes with no CASE, --patch or --workload")
+	case !o.All && len(o.Cases) == 0 && o.Patch == "" && o.Workload != "":
 		return Usagef("add a case (kbisect list cases), or --patch FILE", "which patch is workload %q to show?", o.Workload)
-	case len(o.Cases) == 0 && o.Patch == "":
-		return Usagef("kbisect list cases shows them; kbisect run --help", "which case?")
+	case !o.All && len(o.Cases) == 0 && o.Patch == "":
+		return Usagef("kbisect list cases shows them; --all runs them all; kbisect run --help", "which case?")
 	case len(o.Cases) > 0 && o.Patch != "":
 		return Usagef("", "--patch and case %q exclude each other", o.Cases[0])
 	case o.Patch != "" && o.Workload == "":
@@ -157,128 +142,6 @@ func unknownBase(err error, o RunOptions) error {
 		return Usagef("git log in that tree shows its commits", "--base %q: no such revision in the kernel source", o.Base)
 	}
 	return err
-}
-
-// ask turns the options into questions.
-func ask(o RunOptions) ([]*question, error) {
-	if o.Patch != "" {
-		q, err := askPatch(o)
-		if err != nil {
-			return nil, err
-		}
-		return []*question{q}, nil
-	}
-	catalog, err := LoadCatalog(o.Catalog)
-	if err != nil {
-		return nil, err
-	}
-	var out []*question
-	for _, name := range o.Cases {
-		i := slices.IndexFunc(catalog, func(c *patches.Case) bool { return c.Name == name })
-		if i < 0 {
-			var names []string
-			for _, c := range catalog {
-				names = append(names, c.Name)
-			}
-			return nil, Usagef("kbisect list cases", "unknown case %q%s", name, Nearest(name, names))
-		}
-		if slices.ContainsFunc(out, func(q *question) bool { return q.name == name }) {
-			return nil, Usagef("", "case %q is named twice", name)
-		}
-		q, err := askCase(catalog[i], o)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, q)
-	}
-	return out, nil
-}
-
-// askCase makes the question of a catalog entry, with what the options replace.
-func askCase(c *patches.Case, o RunOptions) (*question, error) {
-	q := &question{name: c.Name, title: c.Title, reported: reported(c.Report), kernels: c.Kernels, limit: c.LimitDuration()}
-	for _, p := range c.Patches {
-		parsed, err := series.Parse(c.Name+"/"+p.File, p.Data)
-		if err != nil {
-			return nil, err
-		}
-		q.variants = append(q.variants, parsed)
-	}
-	own := o.Workload == ""
-	spec := orDefault(o.Workload, c.Workload)
-	// A workload of another name has other metrics: then nothing is known of it.
-	metric, threshold := c.Metric, c.Threshold
-	if !own && workloadName(spec) != workloadName(c.Workload) {
-		metric, threshold = "", ""
-	}
-	if err := q.define(spec, orDefault(o.Metric, metric), orDefault(o.Threshold, threshold), o); err != nil {
-		return nil, err
-	}
-	q.rules.LookFor = worse(q.metric.Better) // a fix is expected to help
-	return q, nil
-}
-
-// askPatch makes the question of a user's own patch.
-func askPatch(o RunOptions) (*question, error) {
-	p, err := series.Read(o.Patch)
-	if err != nil {
-		return nil, Usagef("", "--patch: %v", err)
-	}
-	q := &question{name: strings.TrimSuffix(filepath.Base(o.Patch), ".patch"), title: p.Subject, variants: []series.Patch{p}}
-	return q, q.define(o.Workload, o.Metric, o.Threshold, o)
-}
-
-// define fills in what is run and compared.
-func (q *question) define(spec, metric, threshold string, o RunOptions) (err error) {
-	var defs []measure.Def
-	if q.workload, defs, err = parseWorkload(spec); err != nil {
-		return err
-	}
-	if threshold != "" {
-		t, err := measure.ParseThreshold(threshold, defs)
-		if err != nil {
-			return badExpr("--threshold", err)
-		}
-		t.TimeoutIsBad = o.TimeoutIsBad
-		q.threshold = &t
-		metric = orDefault(metric, t.Name)
-	}
-	if metric == "" {
-		metric = measure.Names(defs)[0]
-	}
-	if q.metric, err = measure.ParseMetric(metric, defs); err != nil {
-		return badExpr("--metric", err)
-	}
-	q.metric.TimeoutIsBad = o.TimeoutIsBad
-	if q.limit = orDefault(o.Limit, q.limit); q.limit == 0 {
-		q.limit = defaultLimit
-	}
-	q.rules = bisect.Rules{MinRatio: o.MinRatio, MaxRuns: o.MaxRuns, ConfirmedLater: o.Quick, Tests: exactTests}
-	// A case's threshold was made for its own size and for TCG: it is shown, but
-	// numbers decide. One that the user gives is what they call slow.
-	if o.Threshold != "" {
-		q.rules.Threshold = bisect.Higher
-		if q.threshold.Op == measure.Less || q.threshold.Op == measure.LessEqual {
-			q.rules.Threshold = bisect.Lower
-		}
-	}
-	return nil
-}
-
-func badExpr(flag string, err error) error {
-	var syntax *measure.SyntaxError
-	if errors.As(err, &syntax) {
-		return Usagef("", "%s: %v\n%s", flag, err, syntax.Caret())
-	}
-	return Usagef("", "%s: %v", flag, err)
-}
-
-// worse is where numbers lie on the side without a fix.
-func worse(b proto.Better) bisect.Direction {
-	if b == proto.Higher {
-		return bisect.Lower
-	}
-	return bisect.Higher
 }
 
 // pairUp decides for each question which commit has the patch and which lacks
@@ -340,23 +203,17 @@ func (p *Plan) Write(w io.Writer) error {
 			continue
 		}
 		fmt.Fprintf(&b, "%s: %s; compare %s; at most %s a run\n", q.name, q.workload, q.metric.Name, q.limit)
+		if q.without != q.workload {
+			fmt.Fprintf(&b, "%s: without the patch %s instead\n", q.name, q.without)
+		}
+		for _, a := range q.also {
+			fmt.Fprintf(&b, "%s: then %s, %d runs a side\n", q.name, a.workload, a.runs)
+		}
 		fmt.Fprintf(&b, "%s: with = %s, without = %s\n", q.name, q.describe(true), q.describe(false))
 	}
 	fmt.Fprintf(&b, "%d kernels to build or find in the cache, %s\n", len(p.commits()), p.cost())
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// describe names a side's kernel in words.
-func (q *question) describe(with bool) string {
-	name := filepath.Base(q.pair.Patch.Name)
-	switch {
-	case q.pair.How == series.Reverted && !with:
-		return "the tree minus " + name
-	case q.pair.How == series.Applied && with:
-		return "the tree plus " + name
-	}
-	return "the tree as it is"
 }
 
 // LoadCatalog reads the catalog in dir, or the built-in one for "".
@@ -372,21 +229,6 @@ func LoadCatalog(dir string) ([]*patches.Case, error) {
 		return nil, Usagef("see the built-in catalog's files for examples", "--catalog %q: %v", dir, err)
 	}
 	return cases, nil
-}
-
-// reported converts the catalog's durations to the result's numbers.
-func reported(r patches.Report) *report.Reported {
-	with, err1 := time.ParseDuration(r.With)
-	without, err2 := time.ParseDuration(r.Without)
-	if err1 != nil || err2 != nil {
-		return nil
-	}
-	where := "message-id " + r.MessageID
-	if r.Commit != "" {
-		where = "commit " + r.Commit + ", " + where
-	}
-	return &report.Reported{Author: r.Author, Where: where, Kernel: r.Kernel, What: r.What,
-		With: report.Num(with), Without: report.Num(without), Unit: proto.Nanoseconds}
 }
 
 // orDefault returns v, or other if v is the zero value.

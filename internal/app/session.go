@@ -68,6 +68,7 @@ func (p *Plan) session(st *store.Store, j *store.Journal, replay []store.Outcome
 const (
 	eventEnvironment = "environment" // of the first measured run
 	eventAnswer      = "answer"      // a finished comparison
+	eventSweep       = "sweep"       // a finished sweep
 )
 
 // run is the whole run, and leaves the journal in the state that it ended in.
@@ -127,21 +128,36 @@ func (s *session) measureAll(ctx context.Context) (*report.Result, error) {
 	}
 	res := &report.Result{ID: s.journal.ID(), Mode: report.ModeCase, Created: s.begun.UTC(), Version: Version(), RunDir: s.journal.Dir()}
 	for _, q := range s.questions {
-		c, err := s.answer(ctx, q)
-		if err != nil {
+		if err := s.ask(ctx, q, res); err != nil {
 			return nil, err
 		}
-		if err := s.journal.Event(ctx, eventAnswer, c); err != nil {
-			return nil, err
-		}
-		res.Comparisons = append(res.Comparisons, c)
 	}
-	res.Verdict = report.Overall(res.Comparisons)
+	if s.opts.Sweep == "" {
+		res.Verdict = report.Overall(res.Comparisons)
+	}
 	res.Warnings = append(slices.Clone(s.warnings), s.notices...)
 	s.costs.Seconds = time.Since(s.begun).Seconds()
 	res.Costs = s.costs
 	res.Environment = s.environment()
 	return res, nil
+}
+
+// ask answers one question, or sweeps it, into the result.
+func (s *session) ask(ctx context.Context, q *question, res *report.Result) error {
+	if s.opts.Sweep != "" {
+		sweep, err := s.sweep(ctx, q)
+		if err != nil {
+			return err
+		}
+		res.Sweeps, res.Verdict = append(res.Sweeps, sweep), report.Swept
+		return s.journal.Event(ctx, eventSweep, sweep)
+	}
+	c, err := s.answer(ctx, q)
+	if err != nil {
+		return err
+	}
+	res.Comparisons = append(res.Comparisons, c)
+	return s.journal.Event(ctx, eventAnswer, c)
 }
 
 // environment is that of the runs; without one, what the builds tell.
@@ -242,8 +258,7 @@ func (s *session) keepConfig(k *kbuild.Kernel) error {
 
 // answer decides one question.
 func (s *session) answer(ctx context.Context, q *question) (report.Comparison, error) {
-	with := &side{revision: q.describe(true), commit: q.pair.With}
-	without := &side{revision: q.describe(false), commit: q.pair.Without}
+	with, without := sidesOf(q)
 	if q.why != "" {
 		with.revision, without.revision = "", ""
 		return q.unmeasured(s.src.Version, with, without, report.Untestable, q.why), nil
@@ -261,7 +276,12 @@ func (s *session) answer(ctx context.Context, q *question) (report.Comparison, e
 	if err != nil {
 		return report.Comparison{}, err
 	}
-	return q.compare(s.src.Version, with, without, *d), nil
+	c := q.compare(s.src.Version, with, without, *d)
+	if c.Verdict == report.Untestable {
+		return c, nil
+	}
+	c.Also, err = s.supplements(ctx, q)
+	return c, err
 }
 
 // duel runs with and without in turn until the rules decide or the budget ends.
@@ -286,17 +306,17 @@ func (s *session) duel(ctx context.Context, q *question, with, without *side) (*
 		if next == bisect.Bad {
 			x = without
 		}
-		o, err := s.trial(ctx, q, x, sideName(next))
+		o, err := s.trial(ctx, q, x)
 		if err != nil {
 			show.End(err)
 			return nil, err
 		}
 		judged := q.judge(o)
-		x.add(judged)
+		x.add(q, o, judged)
 		if err := d.Add(next, judged); err != nil {
 			return nil, err
 		}
-		showStanding(show, q, d, sideName(next), o)
+		showStanding(show, q, d, x.name, o)
 	}
 }
 
@@ -325,8 +345,8 @@ var hostPatience = []time.Duration{0, 5 * time.Second, 15 * time.Second, 60 * ti
 // trial returns the next outcome of a side: a replayed one as long as there are
 // some, else that of a fresh boot. What the host did wrong is repeated, and ends
 // the whole run if it does not pass: it must never look like a verdict.
-func (s *session) trial(ctx context.Context, q *question, x *side, name string) (measure.Outcome, error) {
-	if o, ok := s.takeReplay(q, x, name); ok {
+func (s *session) trial(ctx context.Context, q *question, x *side) (measure.Outcome, error) {
+	if o, ok := s.takeReplay(q, x); ok {
 		return o, nil
 	}
 	var t trial
@@ -338,7 +358,7 @@ func (s *session) trial(ctx context.Context, q *question, x *side, name string) 
 			return measure.Outcome{}, err
 		}
 		var err error
-		if t, err = s.boot(ctx, q, x, name); err != nil {
+		if t, err = s.boot(ctx, q, x); err != nil {
 			return measure.Outcome{}, err
 		}
 		if t.outcome.Status != measure.Infra {
@@ -346,7 +366,7 @@ func (s *session) trial(ctx context.Context, q *question, x *side, name string) 
 		}
 	}
 	return measure.Outcome{}, fmt.Errorf("measure %s %s: %d boots failed for reasons outside the kernel: %w",
-		q.name, name, len(hostPatience), orReason(t))
+		q.name, x.name, len(hostPatience), orReason(t))
 }
 
 // orReason is the error of a trial that was refused for the host's sake.
@@ -368,7 +388,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // boot makes one run and journals it before it is used.
-func (s *session) boot(ctx context.Context, q *question, x *side, name string) (trial, error) {
+func (s *session) boot(ctx context.Context, q *question, x *side) (trial, error) {
 	release, err := s.env.lockHost(ctx, "measuring "+q.name)
 	if err != nil {
 		return trial{}, err
@@ -378,10 +398,10 @@ func (s *session) boot(ctx context.Context, q *question, x *side, name string) (
 		return trial{}, err
 	}
 	s.trials++
-	dir := s.journal.Path(fmt.Sprintf("%03d-%s-%s", s.trials, q.name, name))
+	dir := s.journal.Path(fmt.Sprintf("%03d-%s-%s", s.trials, q.name, x.name))
 	started := time.Now()
 	before, _ := host.Load(ctx)
-	t, err := s.lab.run(ctx, s.kernels[x.commit].Image, job{workload: q.workload, limit: q.limit}, dir)
+	t, err := s.lab.run(ctx, s.kernels[x.commit].Image, job{workload: q.on(x.name), limit: q.limit}, dir)
 	if err != nil {
 		return trial{}, err
 	}
@@ -390,9 +410,9 @@ func (s *session) boot(ctx context.Context, q *question, x *side, name string) (
 		return trial{}, err
 	}
 	s.count(t)
-	s.notice(name, t)
+	s.notice(x.name, t)
 	return t, s.journal.Outcome(ctx, store.Outcome{
-		Case: q.name, Side: name, Revision: x.revision, Kernel: x.identity,
+		Case: q.name, Side: x.name, Revision: x.revision, Kernel: x.identity,
 		Status: t.outcome.Status.String(), Reason: t.outcome.Reason, Values: t.outcome.Values, Limit: t.outcome.Limit,
 		Started: started, Boot: t.boot, Push: t.push, Work: t.work, Total: t.total,
 		HostLoad: host.Between(before, after).Map(after), Dir: dir,
@@ -402,9 +422,9 @@ func (s *session) boot(ctx context.Context, q *question, x *side, name string) (
 // takeReplay returns the next finished run of a side that the journal has. The
 // runs of a side are taken in the order they were made, so that a resume decides
 // as the first process would have.
-func (s *session) takeReplay(q *question, x *side, name string) (measure.Outcome, bool) {
+func (s *session) takeReplay(q *question, x *side) (measure.Outcome, bool) {
 	i := slices.IndexFunc(s.replay, func(o store.Outcome) bool {
-		return o.Case == q.name && o.Side == name && o.Kernel == x.identity && o.Status != measure.Infra.String()
+		return o.Case == q.name && o.Side == x.name && o.Kernel == x.identity && o.Status != measure.Infra.String()
 	})
 	if i < 0 {
 		return measure.Outcome{}, false

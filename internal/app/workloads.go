@@ -25,7 +25,8 @@ func parseWorkload(spec string) (string, []measure.Def, error) {
 	}
 	var defs []measure.Def
 	for _, m := range w.Metrics() {
-		defs = append(defs, measure.Def{Name: m.Name, Unit: m.Unit, Better: m.Better, Dist: m.Dist, About: m.Doc})
+		defs = append(defs, measure.Def{Name: m.Name, Unit: m.Unit, Better: m.Better, Dist: m.Dist, About: m.Doc,
+			Exposure: m.Exposure, Among: m.Among})
 	}
 	return spec, defs, nil
 }

@@ -21,6 +21,10 @@ type Def struct {
 	Better proto.Better `json:"better"`
 	Dist   bool         `json:"dist"` // a distribution: used with a stat, "delete.p99"
 	About  string       `json:"about"`
+	// Exposure and Among name the metrics that belong to a count of rare events:
+	// how long they could have happened, in ns, and among how many things.
+	Exposure string `json:"exposure,omitempty"`
+	Among    string `json:"among,omitempty"`
 }
 
 // Names returns the value names that defs give, in their order.
@@ -57,6 +61,9 @@ type Metric struct {
 	// TimeoutIsBad makes a run that hit its limit count as a bad one instead of
 	// as one that could not be tested. Parsing leaves it false.
 	TimeoutIsBad bool `json:"timeout_is_bad,omitempty"`
+	// Exposure and Among are those of Def: set for a count of rare events.
+	Exposure string `json:"exposure,omitempty"`
+	Among    string `json:"among,omitempty"`
 }
 
 // Of reads the value from an outcome; the error is a *NoValueError when there is
@@ -207,7 +214,7 @@ func (p parser) metric(name string, defs []Def) (Metric, error) {
 		return Metric{}, p.errorf(at, "no metric %q%s; there are %s", base, hint(base, bases(defs)), list(Names(defs)))
 	}
 	d, at := defs[i], at+len(base)
-	m := Metric{Name: name, Unit: d.Unit, Better: d.Better}
+	m := Metric{Name: name, Unit: d.Unit, Better: d.Better, Exposure: d.Exposure, Among: d.Among}
 	switch {
 	case d.Dist && !dotted:
 		return Metric{}, p.errorf(at, "%s is a distribution: say which of %s.{%s}", base, base, strings.Join(Stats(), ","))

@@ -55,6 +55,7 @@ const (
 // for a bisection.
 const (
 	Mixed     Verdict = "mixed"
+	Swept     Verdict = "swept" // a sweep: numbers, no question
 	Found     Verdict = "found"
 	EndsAlike Verdict = "ends do not differ"
 )
@@ -102,6 +103,7 @@ type Result struct {
 	Ends        *Ends        `json:"ends"`         // null in mode "case"
 	Steps       []Step       `json:"steps"`
 	Comparisons []Comparison `json:"comparisons"`
+	Sweeps      []Sweep      `json:"sweeps"` // of `run --sweep`, instead of comparisons
 	Environment Environment  `json:"environment"`
 	Costs       Costs        `json:"costs"`
 	Warnings    []string     `json:"warnings"` // what makes the result weaker than it looks
@@ -148,14 +150,16 @@ type Step struct {
 
 // Comparison is one metric of one case, with the patch against without.
 type Comparison struct {
-	Case      string       `json:"case"`
-	Title     string       `json:"title"`
-	Kernel    string       `json:"kernel"`   // release, "6.1.192"
-	Workload  string       `json:"workload"` // with its parameters
-	Metric    string       `json:"metric"`   // "flush", "delete.p99"
-	Unit      proto.Unit   `json:"unit"`
-	Better    proto.Better `json:"better"`
-	Threshold string       `json:"threshold"` // "flush>500ms", "" if there is none
+	Case     string `json:"case"`
+	Title    string `json:"title"`
+	Kernel   string `json:"kernel"`   // release, "6.1.192"
+	Workload string `json:"workload"` // with its parameters
+	// WorkloadWithout is what the kernel without the patch ran, "" for the same.
+	WorkloadWithout string       `json:"workload_without"`
+	Metric          string       `json:"metric"` // "flush", "delete.p99"
+	Unit            proto.Unit   `json:"unit"`
+	Better          proto.Better `json:"better"`
+	Threshold       string       `json:"threshold"` // "flush>500ms", "" if there is none
 
 	With    Side `json:"with"`
 	Without Side `json:"without"`
@@ -167,6 +171,10 @@ type Comparison struct {
 	RatioCI         [2]Num `json:"ratio_ci"`
 	RatioConfidence Num    `json:"ratio_confidence"` // of the interval, 0.95
 
+	// Rates is set for a count of rare events. Ratio, its interval and P are then
+	// those of the rates.
+	Rates *Rates `json:"rates"`
+
 	P     Num    `json:"p"`    // of the rank test, two-sided
 	Gate  string `json:"gate"` // the rule that ended the measuring
 	Error Num    `json:"error_probability"`
@@ -175,6 +183,58 @@ type Comparison struct {
 	Reason   string    `json:"reason"`   // why it is untestable, inconclusive, ...
 	Reported *Reported `json:"reported"` // null if the case has no report
 	Warnings []string  `json:"warnings"`
+
+	// Also are further comparisons of the case, which have no part in its verdict.
+	Also []Comparison `json:"also"`
+}
+
+// Rates says how often a rare event happened. A run counts for its first event at
+// most, and its exposure ends there.
+type Rates struct {
+	With    Rate `json:"with"`
+	Without Rate `json:"without"`
+	Level   Num  `json:"level"` // confidence of the intervals
+}
+
+// Rate is one side of Rates.
+type Rate struct {
+	Events    int    `json:"events"`      // runs that had one
+	Exposure  Num    `json:"exposure_ns"` // of all runs, each until its first event
+	PerSecond Num    `json:"per_second"`
+	CI        [2]Num `json:"ci"`
+	Count     Num    `json:"count"` // all events, also those after the first of a run
+	Among     Num    `json:"among"` // what they were counted among, unknown if nothing was
+}
+
+// Sweep is a metric as a parameter of the workload grows.
+type Sweep struct {
+	Case      string       `json:"case"`
+	Kernel    string       `json:"kernel"`
+	Workload  string       `json:"workload"`
+	Metric    string       `json:"metric"`
+	Unit      proto.Unit   `json:"unit"`
+	Better    proto.Better `json:"better"`
+	Parameter string       `json:"parameter"`
+	Points    []SweepPoint `json:"points"`
+	// The exponents e of metric = a * parameter^e, fitted by least squares to the
+	// logarithms of all runs: 1 is linear, 2 quadratic.
+	With    Exponent `json:"with"`
+	Without Exponent `json:"without"`
+}
+
+// SweepPoint is one value of the parameter.
+type SweepPoint struct {
+	Value   int64  `json:"value"`
+	With    Side   `json:"with"`
+	Without Side   `json:"without"`
+	Ratio   Num    `json:"ratio"`
+	Reason  string `json:"reason"` // why a side has no numbers
+}
+
+// Exponent is a fitted power with its standard error.
+type Exponent struct {
+	Value Num `json:"value"`
+	Error Num `json:"error"`
 }
 
 // Side is what was measured of one kernel. With N = 0 all numbers are unknown.
@@ -221,6 +281,20 @@ func (c *Comparison) SetStats(s stats.Comparison, aboveWith, aboveWithout int) {
 	c.RatioCI = [2]Num{Num(s.Factor.Interval.Lo), Num(s.Factor.Interval.Hi)}
 	c.RatioConfidence, c.P = Num(s.Factor.Interval.Level), Num(s.P)
 	c.Warnings = append(c.Warnings, s.Warnings...)
+}
+
+// SetRates fills in how often a rare event happened, with intervals of level for
+// both rates.
+func (c *Comparison) SetRates(with, without Rate, level float64) {
+	for _, r := range []*Rate{&with, &without} {
+		seconds := float64(r.Exposure) / 1e9
+		r.PerSecond, r.CI = Unknown(), [2]Num{Unknown(), Unknown()}
+		if seconds > 0 {
+			ci := stats.Rate(r.Events, seconds, level)
+			r.PerSecond, r.CI = Num(float64(r.Events)/seconds), [2]Num{Num(ci.Lo), Num(ci.Hi)}
+		}
+	}
+	c.Rates = &Rates{With: with, Without: without, Level: Num(level)}
 }
 
 // Unmeasured sets every number to unknown: for a case that was not run.
@@ -296,13 +370,19 @@ func (r Result) normal() Result {
 	r.CredibleSet = full(r.CredibleSet)
 	r.Steps = full(r.Steps)
 	r.Warnings = full(r.Warnings)
-	cs := make([]Comparison, len(r.Comparisons)) // a copy: the caller's stay as they are
-	for i, c := range r.Comparisons {
-		c.Warnings = full(c.Warnings)
-		cs[i] = c
-	}
-	r.Comparisons = cs
+	r.Sweeps = full(r.Sweeps)
+	r.Comparisons = normalAll(r.Comparisons)
 	return r
+}
+
+// normalAll returns a copy without null lists: the caller's stay as they are.
+func normalAll(in []Comparison) []Comparison {
+	out := make([]Comparison, len(in))
+	for i, c := range in {
+		c.Warnings, c.Also = full(c.Warnings), normalAll(c.Also)
+		out[i] = c
+	}
+	return out
 }
 
 func full[T any](s []T) []T {

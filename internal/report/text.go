@@ -24,6 +24,12 @@ func Text(w io.Writer, r Result) error {
 		comparisons(b, r.Comparisons)
 		fmt.Fprintln(b)
 	}
+	for _, c := range r.Comparisons {
+		supplements(b, c)
+	}
+	for _, s := range r.Sweeps {
+		sweep(b, s)
+	}
 	fmt.Fprintln(b, "how it was measured")
 	f := &fields{w: b, name: nameWidth(r)}
 	for _, c := range r.Comparisons {
@@ -130,9 +136,16 @@ func how(f *fields, c Comparison) {
 	if c.Metric != "" {
 		f.put(c.Case, "median %s of %s, a fresh boot each, %s is better", c.Metric, c.Workload, c.Better)
 	}
+	if c.WorkloadWithout != "" {
+		f.put(c.Case, "without the patch the workload is %s", c.WorkloadWithout)
+	}
 	if c.With.N > 0 || c.Without.N > 0 {
 		f.put(c.Case, "without: %s", runs(c.Without, c))
 		f.put(c.Case, "with:    %s", runs(c.With, c))
+	}
+	if c.Rates != nil {
+		f.put(c.Case, "without: %s", rate(c.Rates.Without, c.Rates.Level))
+		f.put(c.Case, "with:    %s", rate(c.Rates.With, c.Rates.Level))
 	}
 	if s := decision(c); s != "" {
 		f.put(c.Case, "%s", s)

@@ -1,0 +1,220 @@
+package app
+
+import (
+	"errors"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kbisect/kbisect/guest/proto"
+	"github.com/kbisect/kbisect/internal/bisect"
+	"github.com/kbisect/kbisect/internal/measure"
+	"github.com/kbisect/kbisect/internal/report"
+	"github.com/kbisect/kbisect/internal/series"
+	"github.com/kbisect/kbisect/patches"
+)
+
+// defaultLimit bounds a workload that no case gives a limit.
+const defaultLimit = 5 * time.Minute
+
+// question is one comparison to make: a patch, and a workload to show it.
+type question struct {
+	name, title string
+	reported    *report.Reported
+	workload    string // as it is asked of the agent
+	without     string // of the kernel without the patch, which may lack what workload needs
+	metric      measure.Metric
+	threshold   *measure.Threshold
+	limit       time.Duration
+	rules       bisect.Rules
+	kernels     string // range of versions on which it makes sense
+	variants    []series.Patch
+
+	pair series.Pair
+	why  string // why it cannot be asked of this kernel, "" if it can
+
+	also []*supplement
+}
+
+// on returns the workload of a side.
+func (q *question) on(side string) string {
+	if side == sideName(bisect.Bad) {
+		return q.without
+	}
+	return q.workload
+}
+
+// ask turns the options into questions.
+func ask(o RunOptions) ([]*question, error) {
+	if o.Patch != "" {
+		q, err := askPatch(o)
+		if err != nil {
+			return nil, err
+		}
+		return []*question{q}, nil
+	}
+	catalog, err := LoadCatalog(o.Catalog)
+	if err != nil {
+		return nil, err
+	}
+	var out []*question
+	if o.All {
+		for _, c := range catalog {
+			o.Cases = append(o.Cases, c.Name)
+		}
+	}
+	for _, name := range o.Cases {
+		i := slices.IndexFunc(catalog, func(c *patches.Case) bool { return c.Name == name })
+		if i < 0 {
+			var names []string
+			for _, c := range catalog {
+				names = append(names, c.Name)
+			}
+			return nil, Usagef("kbisect list cases", "unknown case %q%s", name, Nearest(name, names))
+		}
+		if slices.ContainsFunc(out, func(q *question) bool { return q.name == name }) {
+			return nil, Usagef("", "case %q is named twice", name)
+		}
+		q, err := askCase(catalog[i], o)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+// askCase makes the question of a catalog entry, with what the options replace.
+func askCase(c *patches.Case, o RunOptions) (*question, error) {
+	q := &question{name: c.Name, title: c.Title, reported: reported(c.Report), kernels: c.Kernels, limit: c.LimitDuration()}
+	for _, p := range c.Patches {
+		parsed, err := series.Parse(c.Name+"/"+p.File, p.Data)
+		if err != nil {
+			return nil, err
+		}
+		q.variants = append(q.variants, parsed)
+	}
+	own := o.Workload == ""
+	spec := orDefault(o.Workload, c.Workload)
+	// A workload of another name has other metrics: then nothing is known of it.
+	metric, threshold := c.Metric, c.Threshold
+	if !own && workloadName(spec) != workloadName(c.Workload) {
+		metric, threshold = "", ""
+	}
+	if err := q.define(spec, orDefault(o.Metric, metric), orDefault(o.Threshold, threshold), o); err != nil {
+		return nil, err
+	}
+	q.rules.LookFor = worse(q.metric.Better) // a fix is expected to help
+	if !own {
+		return q, nil
+	}
+	if q.without = orDefault(c.WorkloadWithout, q.workload); q.without != q.workload {
+		if _, _, err := parseWorkload(q.without); err != nil {
+			return nil, err
+		}
+	}
+	for i, a := range c.Also {
+		s, err := supplementOf(q, a, i+1)
+		if err != nil {
+			return nil, err
+		}
+		q.also = append(q.also, s)
+	}
+	return q, nil
+}
+
+// askPatch makes the question of a user's own patch.
+func askPatch(o RunOptions) (*question, error) {
+	p, err := series.Read(o.Patch)
+	if err != nil {
+		return nil, Usagef("", "--patch: %v", err)
+	}
+	q := &question{name: strings.TrimSuffix(filepath.Base(o.Patch), ".patch"), title: p.Subject, variants: []series.Patch{p}}
+	return q, q.define(o.Workload, o.Metric, o.Threshold, o)
+}
+
+// define fills in what is run and compared.
+func (q *question) define(spec, metric, threshold string, o RunOptions) (err error) {
+	var defs []measure.Def
+	if q.workload, defs, err = parseWorkload(spec); err != nil {
+		return err
+	}
+	q.without = q.workload
+	if threshold != "" {
+		t, err := measure.ParseThreshold(threshold, defs)
+		if err != nil {
+			return badExpr("--threshold", err)
+		}
+		t.TimeoutIsBad = o.TimeoutIsBad
+		q.threshold = &t
+		metric = orDefault(metric, t.Name)
+	}
+	if metric == "" {
+		metric = measure.Names(defs)[0]
+	}
+	if q.metric, err = measure.ParseMetric(metric, defs); err != nil {
+		return badExpr("--metric", err)
+	}
+	q.metric.TimeoutIsBad = o.TimeoutIsBad
+	if q.limit = orDefault(o.Limit, q.limit); q.limit == 0 {
+		q.limit = defaultLimit
+	}
+	q.rules = bisect.Rules{MinRatio: o.MinRatio, MaxRuns: o.MaxRuns, ConfirmedLater: o.Quick, Tests: exactTests}
+	if q.metric.Exposure != "" && o.Threshold == "" {
+		q.rules.Rates = true
+		return nil
+	}
+	// A case's threshold was made for its own size and for TCG: it is shown, but
+	// numbers decide. One that the user gives is what they call slow.
+	if o.Threshold != "" {
+		q.rules.Threshold = bisect.Higher
+		if q.threshold.Op == measure.Less || q.threshold.Op == measure.LessEqual {
+			q.rules.Threshold = bisect.Lower
+		}
+	}
+	return nil
+}
+
+func badExpr(flag string, err error) error {
+	var syntax *measure.SyntaxError
+	if errors.As(err, &syntax) {
+		return Usagef("", "%s: %v\n%s", flag, err, syntax.Caret())
+	}
+	return Usagef("", "%s: %v", flag, err)
+}
+
+// worse is where numbers lie on the side without a fix.
+func worse(b proto.Better) bisect.Direction {
+	if b == proto.Higher {
+		return bisect.Lower
+	}
+	return bisect.Higher
+}
+
+// describe names a side's kernel in words.
+func (q *question) describe(with bool) string {
+	name := filepath.Base(q.pair.Patch.Name)
+	switch {
+	case q.pair.How == series.Reverted && !with:
+		return "the tree minus " + name
+	case q.pair.How == series.Applied && with:
+		return "the tree plus " + name
+	}
+	return "the tree as it is"
+}
+
+// reported converts the catalog's durations to the result's numbers.
+func reported(r patches.Report) *report.Reported {
+	with, err1 := time.ParseDuration(r.With)
+	without, err2 := time.ParseDuration(r.Without)
+	if err1 != nil || err2 != nil {
+		return nil
+	}
+	where := "message-id " + r.MessageID
+	if r.Commit != "" {
+		where = "commit " + r.Commit + ", " + where
+	}
+	return &report.Reported{Author: r.Author, Where: where, Kernel: r.Kernel, What: r.What,
+		With: report.Num(with), Without: report.Num(without), Unit: proto.Nanoseconds}
+}
