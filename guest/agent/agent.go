@@ -35,9 +35,6 @@ type Config struct {
 // ErrFailed says that the stream ended in a fail record, which says why.
 var ErrFailed = errors.New("the workload measured nothing")
 
-// coarse is how many steps of the clock the shortest reported latency must have.
-const coarse = 20
-
 // memoryLimit is where the garbage collector begins to work after all. A run
 // allocates some megabytes.
 const memoryLimit = 256 << 20
@@ -130,9 +127,9 @@ func finish(cfg Config, rec *recorder, w *proto.Writer, step int64, res result) 
 	if err := rec.complete(); err != nil {
 		return classify(err)
 	}
-	if name, shortest := rec.shortest(); shortest < coarse*step {
+	if name, ns, found := rec.tooShort(step); found {
 		return &failure{proto.FailClock, fmt.Errorf("%s is %d ns, and the clock moves in steps of %d ns: "+
-			"boot with another clocksource, or measure more operations", name, shortest, step)}
+			"boot with another clocksource, or measure more operations", name, ns, step)}
 	}
 	if err := rec.flush(); err != nil {
 		return err

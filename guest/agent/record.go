@@ -206,26 +206,37 @@ func (r *recorder) complete() error {
 	return nil
 }
 
-// shortest returns the smallest time that is reported: of a distribution its
-// median, as a single short operation is no reason to distrust the clock.
-func (r *recorder) shortest() (name string, ns int64) {
+// How many steps of the clock a reported time must have: a single number is off
+// by up to one of them, a median of many by the same part of one each time.
+const (
+	coarse     = 20
+	coarseMany = 5
+	many       = 100
+)
+
+// tooShort returns the first time that is too short for a clock of such steps:
+// of a distribution its median, as a single short operation is no reason to
+// distrust the clock.
+func (r *recorder) tooShort(step int64) (name string, ns int64, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	ns = histogramMax
 	for _, n := range r.order {
 		v := r.values[n]
 		if v.def.Unit != proto.Nanoseconds {
 			continue
 		}
-		got := int64(v.number)
+		got, need := int64(v.number), int64(coarse)
 		if v.def.Dist {
 			got = v.hist.ValueAtQuantile(50)
 		}
-		if got < ns {
-			name, ns = n, got
+		if v.dist.N >= many {
+			need = coarseMany
+		}
+		if got < need*step {
+			return n, got, true
 		}
 	}
-	return name, ns
+	return "", 0, false
 }
 
 // flushChecks writes the checks.

@@ -44,9 +44,10 @@ func (pktgen) Params() []Param {
 func (pktgen) Metrics() (metrics []Metric) {
 	for _, n := range pktgenThreads {
 		metrics = append(metrics, Metric{Name: "mpps-" + n, Unit: proto.PerSecond, Better: proto.Higher, When: "threads=" + n,
-			Doc: "packets a second of threads=" + n + ", all together"})
+			Doc: "packets a second that left the device, of threads=" + n + " together"})
 	}
-	return metrics
+	return append(metrics, Metric{Name: "refused", Unit: proto.Count, Better: proto.Lower,
+		Doc: "packets that the full qdisc refused, and that were sent again; of all measurements"})
 }
 
 // pktgenDir is where the generator of the calling thread's namespace is; plain
@@ -109,6 +110,7 @@ func countPktgen() (n int, err error) {
 
 func (r *pktgenRun) Run(ctx context.Context) (ops int64, err error) {
 	steps := r.env.Params.Ints("threads")
+	var refused int64
 	for i, threads := range steps {
 		if err := ctx.Err(); err != nil {
 			return ops, err
@@ -123,9 +125,11 @@ func (r *pktgenRun) Run(ctx context.Context) (ops int64, err error) {
 			return ops, err
 		}
 		ops += s.sent
-		r.env.Rec.Metric("mpps-"+strconv.Itoa(threads), float64(s.sent)/(float64(s.micros)/1e6))
+		refused += s.refused
+		r.env.Rec.Metric("mpps-"+strconv.Itoa(threads), float64(s.left)/(float64(s.micros)/1e6))
 		r.env.Rec.Progress(int64(1+i), int64(len(steps)))
 	}
+	r.env.Rec.Metric("refused", float64(refused))
 	return ops, nil
 }
 
@@ -133,16 +137,17 @@ func (r *pktgenRun) Run(ctx context.Context) (ops int64, err error) {
 type pktgenStep struct {
 	threads, count int64
 	pktgenResult
-	counted int64 // by the device
+	left   int64 // packets that the device has sent
+	queued int64 // packets that are in the qdisc, less those that were before
 }
 
-// check verifies that what was asked for was sent, by two independent counts.
+// check verifies that what was asked for was sent, by two independent counts. A
+// kernel that leaves packets behind in the qdisc is not wrong here, only slower.
 func (r *pktgenRun) check(s pktgenStep) error {
 	rec, name := r.env.Rec, fmt.Sprintf("threads=%d: ", s.threads)
 	return errors.Join(
 		rec.Check(name+"packets sent", s.count, s.sent),
-		rec.Check(name+"errors", 0, s.failed),
-		rec.Check(name+"packets counted by the device", s.sent, s.counted),
+		rec.Check(name+"packets that the device sent or the qdisc has", s.sent, s.left+s.queued),
 	)
 }
 
@@ -153,20 +158,38 @@ func (r *pktgenRun) step(threads int) (s pktgenStep, err error) {
 	if err := r.configure(threads, count); err != nil {
 		return s, err
 	}
-	before, err := transmitted(pktgenDevice)
+	left, queued, err := r.counts()
 	if err != nil {
 		return s, err
 	}
 	if err := tellPktgen("pgctrl", "start"); err != nil { // until all is sent
 		return s, err
 	}
-	after, err := transmitted(pktgenDevice)
-	if err != nil {
+	if s.pktgenResult, err = collectPktgen(threads); err != nil {
 		return s, err
 	}
-	s.counted = after - before
-	s.pktgenResult, err = collectPktgen(threads)
+	s.left, s.queued, err = r.counts()
+	s.left, s.queued = s.left-left, s.queued-queued
 	return s, err
+}
+
+// drainTime is how long a qdisc is given to send what it has: a softirq does it
+// at once. What is there afterwards was left behind.
+const drainTime = int64(20e6)
+
+// counts returns how many packets the device has sent, and how many its qdisc
+// has, when nothing moves.
+func (r *pktgenRun) counts() (left, queued int64, err error) {
+	for begin := r.env.Now(); ; rest(1e6) {
+		n, err := queuedIn(r.conn, firstIndex)
+		if err != nil {
+			return 0, 0, err
+		}
+		if n == 0 || r.env.Now()-begin > drainTime {
+			left, err = transmitted(pktgenDevice)
+			return left, int64(n), err
+		}
+	}
 }
 
 // entryName is the file of a thread of ours. What is behind the @ only makes the
@@ -218,7 +241,7 @@ func tellPktgen(file, line string) error {
 
 // pktgenResult is what the generator says of entries.
 type pktgenResult struct {
-	sent, failed     int64
+	sent, refused    int64
 	micros           int64 // from the first one's start to the last one's end
 	started, stopped int64 // microseconds of CLOCK_MONOTONIC
 }
@@ -239,7 +262,7 @@ func collectPktgen(threads int) (sum pktgenResult, err error) {
 			sum.started = one.started
 		}
 		sum.started, sum.stopped = min(sum.started, one.started), max(sum.stopped, one.stopped)
-		sum.sent, sum.failed = sum.sent+one.sent, sum.failed+one.failed
+		sum.sent, sum.refused = sum.sent+one.sent, sum.refused+one.refused
 	}
 	if sum.micros = sum.stopped - sum.started; sum.micros <= 0 {
 		return sum, fmt.Errorf("the packet generator sent %d packets in %d us: measure more of them", sum.sent, sum.micros)
@@ -266,7 +289,7 @@ func parsePktgen(text string) (r pktgenResult, err error) {
 	}
 	f := strings.Fields(rest)
 	for i := 0; i+1 < len(f) && f[i] != "Result:"; i++ {
-		into := map[string]*int64{"pkts-sofar:": &r.sent, "errors:": &r.failed, "started:": &r.started, "stopped:": &r.stopped}[f[i]]
+		into := map[string]*int64{"pkts-sofar:": &r.sent, "errors:": &r.refused, "started:": &r.started, "stopped:": &r.stopped}[f[i]]
 		if into == nil {
 			continue
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"github.com/kbisect/kbisect/guest/proto"
 	"github.com/kbisect/kbisect/guest/rtnl"
@@ -75,6 +76,7 @@ type stressRun struct {
 	senders []sender
 	qdiscs  []int // devices with a lockless qdisc
 	burst   int
+	time    int64 // ns that the stress lasts
 	limit   int64 // ns after which a frame is stuck
 	procs   int   // GOMAXPROCS before
 
@@ -103,7 +105,8 @@ func (qdiscStress) Setup(_ context.Context, env Env) (Instance, error) {
 	}
 	threads := env.Params.Int("threads")
 	r := &stressRun{
-		env: env, ns: ns, conn: conn, burst: env.Params.Int("burst"), limit: int64(env.Params.Int("stuck-ms")) * 1e6,
+		env: env, ns: ns, conn: conn, burst: env.Params.Int("burst"),
+		time: int64(env.Params.Int("seconds")) * 1e9, limit: int64(env.Params.Int("stuck-ms")) * 1e6,
 		got: make([]uint64, threads), held: make([]uint64, threads),
 		// One more than there are threads: for what else the process does.
 		procs: runtime.GOMAXPROCS(threads + 1),
@@ -219,27 +222,35 @@ func (r *stressRun) Run(ctx context.Context) (ops int64, err error) {
 	return r.received, nil
 }
 
+// progressRounds is how often progress is looked at: some dozen times a second.
+const progressRounds = 1000
+
 // lead is the stress, on the crew's first thread.
 func (r *stressRun) lead(ctx context.Context) error {
 	if err := r.crew.start(); err != nil {
 		return err
 	}
 	defer r.crew.stop()
+	frames := int64(r.env.Params.Int("frames"))
 	begin := r.env.Now()
 	exposure := int64(-1)
-	for now := begin; !r.over(now - begin); now = r.env.Now() {
+	// The clock is the one of the rounds: an emulated one takes a microsecond to
+	// read, a tenth of what a frame takes.
+	for at := begin; !r.over(at-begin, frames); {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		before := r.stuck
-		at, err := r.oneRound()
-		if err != nil {
+		before, err := r.stuck, error(nil)
+		if at, err = r.oneRound(); err != nil {
 			return errors.Join(err, r.account())
 		}
 		if r.stuck > before && exposure < 0 {
 			exposure = at - begin
 		}
-		r.env.Rec.Progress(r.received, int64(r.env.Params.Int("frames")))
+		if r.round%progressRounds == 0 || r.stuck > before {
+			// Without a total: the last round may go beyond it.
+			r.env.Rec.Progress(r.received, 0)
+		}
 	}
 	elapsed := r.env.Now() - begin
 	if exposure < 0 {
@@ -250,15 +261,14 @@ func (r *stressRun) lead(ctx context.Context) error {
 }
 
 // over reports whether the stress has been long enough.
-func (r *stressRun) over(elapsed int64) bool {
-	p := r.env.Params
-	if p.On("stop") && r.stuck > 0 {
+func (r *stressRun) over(elapsed, frames int64) bool {
+	switch {
+	case r.stuck > 0 && r.env.Params.On("stop"):
 		return true
-	}
-	if frames := int64(p.Int("frames")); frames > 0 {
+	case frames > 0:
 		return r.received >= frames
 	}
-	return elapsed >= int64(p.Int("seconds"))*1e9
+	return elapsed >= r.time
 }
 
 func (r *stressRun) report(elapsed, exposure int64) {
@@ -372,7 +382,7 @@ func (r *stressRun) search() error {
 		r.crew.do(func(int) { rest(1e6) })
 		r.crew.join()
 		r.take()
-		queued, err := r.queued()
+		queued, err := queuedIn(r.conn, r.qdiscs...)
 		if err != nil {
 			return err
 		}
@@ -394,14 +404,12 @@ func (r *stressRun) search() error {
 	}
 }
 
-// queued counts the packets in the lockless qdiscs.
-func (r *stressRun) queued() (n int, err error) {
-	list, err := r.conn.Qdiscs()
+// queuedIn counts the packets in the root qdiscs of devices.
+func queuedIn(conn *rtnl.Conn, devices ...int) (n int, err error) {
+	list, err := conn.Qdiscs()
 	for _, q := range list {
-		for _, device := range r.qdiscs {
-			if q.Device == device && q.Root {
-				n += q.Queued
-			}
+		if q.Root && slices.Contains(devices, q.Device) {
+			n += q.Queued
 		}
 	}
 	return n, err
