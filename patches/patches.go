@@ -194,8 +194,12 @@ func (a *Also) check() error {
 		a.Runs = defaultRuns
 	}
 	switch {
-	case a.Title == "" || a.Workload == "" || len(a.Metrics) == 0:
-		return errors.New("title, workload or metrics is missing")
+	case a.Title == "":
+		return errors.New("title is missing")
+	case a.Workload == "":
+		return errors.New("workload is missing")
+	case len(a.Metrics) == 0 || slices.Contains(a.Metrics, ""):
+		return errors.New("metrics is missing or has an empty one")
 	case a.WithoutKernel != "" && a.WithoutKernel != "with":
 		return fmt.Errorf("without_kernel: %q is not \"with\"", a.WithoutKernel)
 	case a.Runs < 1 || a.Runs > 80:
