@@ -14,6 +14,7 @@ import (
 
 	"github.com/kbisect/kbisect/internal/host"
 	"github.com/kbisect/kbisect/vm"
+	"github.com/kbisect/kbisect/vm/qemu"
 )
 
 // BootOptions is what `kbisect boot` was asked.
@@ -148,6 +149,12 @@ func terminalOf(f *os.File) (*vm.TTY, func()) {
 // built from a source. release lets the cache evict it again.
 func (env *Env) image(ctx context.Context, spec string, c ConfigOptions) (path string, release func(), err error) {
 	if isImage(spec) {
+		if err := qemu.CheckKernel(spec); err != nil {
+			return "", nil, Usagef("", "%v", err)
+		}
+		if c.File != "" || len(c.Extra) > 0 {
+			return "", nil, Usagef("give a kernel source instead", "%s is built already: --config and --kconfig mean nothing for it", spec)
+		}
 		path, err = filepath.Abs(spec)
 		return path, func() {}, err
 	}

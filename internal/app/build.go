@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
@@ -132,7 +133,7 @@ func Cache(ctx context.Context, env *Env, o CacheOptions, out io.Writer) error {
 		case !e.Used.IsZero():
 			used = humanize.Time(e.Used)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Kind, humanize.IBytes(uint64(e.Bytes)), used, e.Name)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", e.Kind, humanize.IBytes(uint64(e.Bytes)), used, strings.TrimSpace(e.Name+" "+e.About))
 	}
 	fmt.Fprintf(w, "total\t%s\tof %s\t%s\n", humanize.IBytes(uint64(u.Bytes)), humanize.IBytes(uint64(u.Budget)), env.Cache)
 	return w.Flush()

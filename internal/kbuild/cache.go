@@ -222,6 +222,7 @@ type Entry struct {
 	Name  string    `json:"name"` // its key, or the name of the folder
 	Path  string    `json:"path"`
 	Bytes int64     `json:"bytes"`
+	About string    `json:"about"` // of a kernel: its release; "" otherwise
 	Used  time.Time `json:"used"` // last time that it was used; zero for KindOther
 	Held  bool      `json:"held"` // a run or a build uses it now
 }
@@ -300,6 +301,11 @@ func (e *Entry) fill(measure bool, size func(dir string) int64) {
 	}
 	if info, err := os.Stat(stamp); err == nil {
 		e.Used = info.ModTime()
+	}
+	if e.Kind == KindKernel {
+		if info, err := readInfo(e.Path); err == nil {
+			e.About = info.Uname
+		}
 	}
 	if measure {
 		e.Bytes, _ = diskUsage(e.Path) // what could be read of it

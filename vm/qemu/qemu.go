@@ -139,6 +139,13 @@ const (
 	imageBzImage image = "bzImage"
 )
 
+// CheckKernel says what is wrong with a file as a kernel image, nil if it is one
+// that QEMU can start here.
+func CheckKernel(path string) error {
+	_, err := kernelKind(path)
+	return err
+}
+
 // kernelKind tells the formats apart, because QEMU's own message about a kernel
 // without a PVH entry does not say what to do.
 func kernelKind(path string) (image, error) {
