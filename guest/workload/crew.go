@@ -10,9 +10,10 @@ import (
 )
 
 // spins is how often a thread of its own CPU looks for the next order before it
-// sleeps: about a millisecond of an emulated CPU. Orders come more often than
-// that, except while a stuck frame is waited for.
-const spins = 20_000
+// sleeps: some tenths of a millisecond of an emulated CPU. Orders come more often
+// than that, except while a stuck frame is waited for; to wake an emulated CPU
+// takes as long.
+const spins = 100_000
 
 // crew is some threads, each bound to a CPU, that do the same thing at the same
 // time. The first one is the leader: the goroutine that calls start and do.

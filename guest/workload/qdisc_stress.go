@@ -80,6 +80,8 @@ type stressRun struct {
 	limit   int64 // ns after which a frame is stuck
 	procs   int   // GOMAXPROCS before
 
+	random uint64 // state of next
+	sweep  int    // turns of spinFor: the longest delay
 	round  uint32
 	got    []uint64 // by thread: a bit for each frame of the round that arrived
 	held   []uint64 // those of them that were found stuck
@@ -93,6 +95,7 @@ type stressRun struct {
 type sender struct {
 	fd    int
 	frame []byte
+	delay int   // turns of spinFor before the first frame of the round
 	sent  int   // frames that went out in the last order
 	err   error // of the last order
 	_     [64]byte
@@ -105,7 +108,7 @@ func (qdiscStress) Setup(_ context.Context, env Env) (Instance, error) {
 	}
 	threads := env.Params.Int("threads")
 	r := &stressRun{
-		env: env, ns: ns, conn: conn, burst: env.Params.Int("burst"),
+		env: env, ns: ns, conn: conn, random: 0x9e3779b97f4a7c15, burst: env.Params.Int("burst"),
 		time: int64(env.Params.Int("seconds")) * 1e9, limit: int64(env.Params.Int("stuck-ms")) * 1e6,
 		got: make([]uint64, threads), held: make([]uint64, threads),
 		// One more than there are threads: for what else the process does.
@@ -231,6 +234,9 @@ func (r *stressRun) lead(ctx context.Context) error {
 		return err
 	}
 	defer r.crew.stop()
+	if err := r.calibrate(); err != nil {
+		return err
+	}
 	frames := int64(r.env.Params.Int("frames"))
 	begin := r.env.Now()
 	exposure := int64(-1)
@@ -302,6 +308,7 @@ func (r *stressRun) oneRound() (sentAt int64, err error) {
 	clear(r.got)
 	clear(r.held)
 	r.absent = r.burst * len(r.senders)
+	r.shift()
 	r.crew.do(r.sendBurst)
 	for i := 0; i < r.crew.spin && !r.crew.finished(); i++ {
 		r.take() // what has arrived is delivered now, not when all have sent
@@ -332,10 +339,68 @@ func (r *stressRun) oneRound() (sentAt int64, err error) {
 	return sentAt, nil
 }
 
+// Shape of the calibration.
+const (
+	calibrationTries = 8
+	calibrationSends = 8
+	calibrationTurns = 10_000
+)
+
+// calibrate measures what a frame takes to send, in turns of spinFor, and lets
+// the threads be up to one and a half of that apart: what is queued at the very
+// end of another one's send stays behind (five times as many frames of a million
+// do, under emulation, as when all begin at once).
+func (r *stressRun) calibrate() error {
+	send, spin := losePatience, losePatience
+	for range calibrationTries { // the best: the host may be busy
+		begin := r.env.Now()
+		r.kick(0, calibrationSends)
+		sent := r.env.Now()
+		spinFor(calibrationTurns)
+		send, spin = min(send, sent-begin), min(spin, r.env.Now()-sent)
+		r.kicks += r.senders[0].sent
+		if err := r.flush(); err != nil {
+			return err
+		}
+	}
+	r.sweep = int(send / calibrationSends * calibrationTurns * 3 / 2 / max(1, spin))
+	return nil
+}
+
+// shift makes the threads begin the next round apart: one, by turns of chance,
+// at once, each other one after a random delay. Threads that begin together
+// always meet at the same place; this way they meet everywhere.
+func (r *stressRun) shift() {
+	for i := range r.senders {
+		r.senders[i].delay = int(r.next() % uint64(r.sweep+1))
+	}
+	r.senders[r.next()%uint64(len(r.senders))].delay = 0
+}
+
+// next is xorshift64: the same numbers in every run.
+func (r *stressRun) next() uint64 {
+	r.random ^= r.random << 13
+	r.random ^= r.random >> 7
+	r.random ^= r.random << 17
+	return r.random
+}
+
+// spinFor passes a time that only the processor's speed decides. It reads no
+// clock, since an emulated one makes those who read it wait for each other.
+//
+//go:noinline
+func spinFor(turns int) (x uint32) {
+	for x = 1; turns > 0; turns-- {
+		x = x*1664525 + 1013904223
+	}
+	return x
+}
+
 // sendBurst sends one thread's frames of the round.
 func (r *stressRun) sendBurst(k int) {
 	s := &r.senders[k]
 	s.sent, s.err = 0, nil
+	spinFor(s.delay)
 	f := frame{kind: measuredFrame, thread: k, round: r.round}
 	for f.index = range r.burst {
 		f.sent = r.env.Now()
