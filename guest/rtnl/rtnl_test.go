@@ -195,10 +195,19 @@ func TestLongList(t *testing.T) {
 
 func TestRealGroups(t *testing.T) {
 	_, c := inNamespace(t)
-	err := c.Do(AddLink(Link{Name: "a", Kind: "dummy", Index: 100, Up: true, Group: 5}),
-		AddLink(Link{Name: "b", Kind: "dummy", Index: 101}), AddLink(Link{Name: "c", Kind: "dummy", Index: 102}))
+	kind := "dummy"
+	add := func() error {
+		return c.Do(AddLink(Link{Name: "a", Kind: kind, Index: 100, Up: true, Group: 5, Peer: "pa"}),
+			AddLink(Link{Name: "b", Kind: kind, Index: 101, Peer: "pb"}),
+			AddLink(Link{Name: "c", Kind: kind, Index: 102, Peer: "pc"}))
+	}
+	err := add()
 	if errors.Is(err, unix.EOPNOTSUPP) {
-		t.Skipf("this kernel has no dummy devices: %v", err)
+		kind = "veth"
+		err = add()
+	}
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skipf("this kernel has neither dummy nor veth devices: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -211,9 +220,9 @@ func TestRealGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[int]LinkInfo{
-		100: {Index: 100, Name: "a", Kind: "dummy", Up: true, Group: 5},
-		101: {Index: 101, Name: "b", Kind: "dummy", Group: 5},
-		102: {Index: 102, Name: "c", Kind: "dummy"},
+		100: {Index: 100, Name: "a", Kind: kind, Up: true, Group: 5},
+		101: {Index: 101, Name: "b", Kind: kind, Group: 5},
+		102: {Index: 102, Name: "c", Kind: kind},
 	}
 	for _, l := range links {
 		if w, ours := want[l.Index]; ours && l != w {

@@ -60,6 +60,9 @@ const (
 // absentIndex is an interface index that no device has.
 const absentIndex = 1<<31 - 2
 
+// loopback is the index of a namespace's lo, which nobody can delete.
+const loopback = 1
+
 // addressTime is how long the devices may take to have their addresses.
 const addressTime = time.Minute
 
@@ -284,6 +287,7 @@ func (r *bulkRun) checkBadLists() error {
 	}{
 		{"errno of a list with a device twice", []int{first, last, first}, unix.EINVAL},
 		{"errno of a list with a device that is not there", []int{first, absentIndex, last}, unix.ENODEV},
+		{"errno of a list with the loopback device", []int{first, last, loopback}, unix.EOPNOTSUPP},
 	} {
 		var got unix.Errno
 		if err := r.conn.Do(rtnl.DelLinks(bad.list...)); err != nil && !errors.As(err, &got) {

@@ -57,6 +57,7 @@ type Env struct {
 
 // Recorder takes what a workload has to report. Its methods do not allocate or
 // write while operations are timed, except Progress and Phase, which may write.
+// Any goroutine may call them.
 // Names must be those of Metrics; another one is an error of the agent at the end.
 type Recorder interface {
 	// Phase says that a part begins.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -98,16 +99,27 @@ func TestRegistry(t *testing.T) {
 
 // notes is a Recorder that keeps what it is told.
 type notes struct {
+	mu       sync.Mutex
 	metrics  map[string]float64
 	observed map[string]int
 	checks   []string
 }
 
-func (n *notes) Phase(string)                  {}
-func (n *notes) Progress(int64, int64)         {}
-func (n *notes) Metric(name string, v float64) { n.metrics[name] = v }
-func (n *notes) Observe(name string, _ int64)  { n.observed[name]++ }
+func (n *notes) Phase(string)          {}
+func (n *notes) Progress(int64, int64) {}
+func (n *notes) Metric(name string, v float64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.metrics[name] = v
+}
+func (n *notes) Observe(name string, _ int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.observed[name]++
+}
 func (n *notes) Check(name string, want, got int64) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	n.checks = append(n.checks, name)
 	if want != got {
 		return &CheckError{name, want, got}
