@@ -295,3 +295,35 @@ func TestRealRun(t *testing.T) {
 		t.Errorf("%v, %+v", err, rep)
 	}
 }
+
+// TestTooShort holds times against a clock of 100 ns: a number needs 20 steps, the
+// median of many five.
+func TestTooShort(t *testing.T) {
+	one := workload.Metric{Name: "one", Unit: proto.Nanoseconds, Better: proto.Lower}
+	all := workload.Metric{Name: "all", Unit: proto.Nanoseconds, Better: proto.Lower, Dist: true}
+	for name, c := range map[string]struct {
+		one, each int64
+		n         int
+		want      string
+	}{
+		"fine":              {2000, 500, many, ""},
+		"number too short":  {1999, 500, many, "one"},
+		"median too short":  {2000, 499, many, "all"},
+		"few, too short":    {2000, 1999, many - 1, "all"},
+		"few, long enough":  {2000, 2000, many - 1, ""},
+		"a clock that ends": {0, 0, many, "all"},
+	} {
+		rec, err := newRecorder(nil, func() int64 { return 0 }, []workload.Metric{one, all})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec.Metric("one", float64(c.one))
+		for range c.n {
+			rec.Observe("all", c.each)
+		}
+		got, ns, found := rec.tooShort(100)
+		if got != c.want || found != (c.want != "") {
+			t.Errorf("%s: %q, %d ns, %v, want %q", name, got, ns, found, c.want)
+		}
+	}
+}

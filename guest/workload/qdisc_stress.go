@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"sync/atomic"
 
 	"github.com/kbisect/kbisect/guest/proto"
 	"github.com/kbisect/kbisect/guest/rtnl"
@@ -387,13 +388,11 @@ func (r *stressRun) next() uint64 {
 
 // spinFor passes a time that only the processor's speed decides. It reads no
 // clock, since an emulated one makes those who read it wait for each other.
-//
-//go:noinline
-func spinFor(turns int) (x uint32) {
-	for x = 1; turns > 0; turns-- {
-		x = x*1664525 + 1013904223
+func spinFor(turns int) {
+	var n atomic.Int32 // which no compiler leaves out
+	for range turns {
+		n.Add(1)
 	}
-	return x
 }
 
 // sendBurst sends one thread's frames of the round.
@@ -441,8 +440,10 @@ func (r *stressRun) receive(f frame) {
 // softirq pending that would send the frame, and that is late, not stuck. So all
 // threads sleep first, each on its CPU: when they are back, every CPU that sent
 // has run, and has been idle, which ksoftirqd needs. A frame that is in the qdisc
-// even then has nobody who would send it: it is stuck.
+// even then, and after a second such sleep, has nobody who would send it: it is
+// stuck.
 func (r *stressRun) search() error {
+	looks := 0
 	for begin := r.env.Now(); ; {
 		r.crew.do(func(int) { rest(1e6) })
 		r.crew.join()
@@ -453,11 +454,14 @@ func (r *stressRun) search() error {
 		}
 		// It may have left the qdisc between the two looks.
 		r.take()
+		if looks++; queued == 0 {
+			looks = 0
+		}
 		switch {
 		case r.absent == 0:
 			return nil
-		case queued > 0:
-			r.stuck += int64(r.absent)
+		case looks > 1:
+			r.stuck += int64(min(queued, r.absent))
 			r.hold()
 			return r.flush()
 		case r.env.Now()-begin > losePatience:
