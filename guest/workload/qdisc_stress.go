@@ -31,7 +31,7 @@ const maxBurst = 64
 
 func (qdiscStress) Params() []Param {
 	return []Param{
-		{Name: "threads", Default: "2", Unit: "threads", Min: 1, Max: 16, Doc: "how many send at once"},
+		{Name: "threads", Default: "2", Unit: "threads", Min: 1, Max: 16, Doc: "how many send at once; those beyond the CPUs take turns, and seldom meet in the qdisc"},
 		{Name: "dev", Default: "veth", Choices: []string{"veth", "vlan"},
 			Doc: "what they send on; vlan is one over veth, a lockless qdisc on each"},
 		{Name: "burst", Default: "1", Unit: "frames", Min: 1, Max: maxBurst, Doc: "frames of a thread in a round"},
