@@ -94,6 +94,11 @@ func playQEMU(mode Mode) int {
 		fmt.Fprintln(os.Stderr, "qemu-system-x86_64: -machine q36: unsupported machine type")
 		return 1
 	}
+	// A real guest's commands do not hold QEMU's files: one that outlives the fake
+	// would keep the console open, and Close waits for its end.
+	for fd := 3; fd < 16; fd++ {
+		syscall.CloseOnExec(fd)
+	}
 	f := &fakeQEMU{qmp: make(chan *QMP, 1)}
 	console, err := openConsole()
 	if err != nil {
