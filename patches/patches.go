@@ -71,6 +71,8 @@ type Report struct {
 	What      string    `toml:"what" json:"what"`       // the reporter's workload
 	Without   string    `toml:"without" json:"without"` // duration, "31.522s"
 	With      string    `toml:"with" json:"with"`
+	// Approximate is set when the reporter gave no exact figures.
+	Approximate bool `toml:"approximate" json:"approximate,omitempty"`
 }
 
 // Patch is the fix for a range of kernels.

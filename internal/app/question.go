@@ -216,5 +216,5 @@ func reported(r patches.Report) *report.Reported {
 		where = "commit " + r.Commit + ", " + where
 	}
 	return &report.Reported{Author: r.Author, Where: where, Kernel: r.Kernel, What: r.What,
-		With: report.Num(with), Without: report.Num(without), Unit: proto.Nanoseconds}
+		With: report.Num(with), Without: report.Num(without), Unit: proto.Nanoseconds, Approximate: r.Approximate}
 }

@@ -223,8 +223,8 @@ type Entry struct {
 	Path  string    `json:"path"`
 	Bytes int64     `json:"bytes"`
 	About string    `json:"about"` // of a kernel: its release; "" otherwise
-	Used  time.Time `json:"used"` // last time that it was used; zero for KindOther
-	Held  bool      `json:"held"` // a run or a build uses it now
+	Used  time.Time `json:"used"`  // last time that it was used; zero for KindOther
+	Held  bool      `json:"held"`  // a run or a build uses it now
 }
 
 // Usage is what a cache holds.

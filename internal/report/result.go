@@ -313,6 +313,8 @@ type Reported struct {
 	With    Num        `json:"with"`
 	Without Num        `json:"without"`
 	Unit    proto.Unit `json:"unit"`
+	// Approximate: the reporter gave no exact figures, so their ratio means nothing.
+	Approximate bool `json:"approximate"`
 }
 
 // Environment is what every run of the result had in common.

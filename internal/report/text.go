@@ -62,7 +62,7 @@ func comparisons(w io.Writer, cs []Comparison) {
 		t.add(c.Case, c.Kernel, sideCell(c.Without, c.Unit), sideCell(c.With, c.Unit),
 			ratioCell(c), intervalCell(c), string(c.Verdict))
 		if p := c.Reported; p != nil {
-			t.add("  as reported", p.Kernel, number(p.Without, p.Unit), number(p.With, p.Unit), reportedRatio(c.Better, *p), "", "")
+			t.add("  as reported", p.Kernel, reportedCell(*p, p.Without), reportedCell(*p, p.With), reportedRatio(c.Better, *p), "", "")
 		}
 	}
 	t.write(w)
@@ -99,13 +99,20 @@ func intervalCell(c Comparison) string {
 	return fmt.Sprintf("%s-%s (%s)", times(c.RatioCI[0]), times(c.RatioCI[1]), percent(c.RatioConfidence))
 }
 
+func reportedCell(p Reported, n Num) string {
+	if p.Approximate && n.Known() {
+		return "~" + number(n, p.Unit)
+	}
+	return number(n, p.Unit)
+}
+
 // reportedRatio is how many times better the report's figures are.
 func reportedRatio(better proto.Better, p Reported) string {
 	a, b := float64(p.Without), float64(p.With)
 	if better == proto.Higher {
 		a, b = b, a
 	}
-	if !p.With.Known() || !p.Without.Known() || b == 0 {
+	if !p.With.Known() || !p.Without.Known() || b == 0 || p.Approximate {
 		return "-"
 	}
 	return times(Num(a / b))
