@@ -25,7 +25,8 @@ func (netnsChurn) Name() string { return "netns-churn" }
 
 func (netnsChurn) Doc() string {
 	return "makes network namespaces and leaves them, all at once or one after the other, " +
-		"and waits until the kernel has freed the last of them"
+		"and waits until the kernel has freed the last of them; a kernel with CONFIG_PKTGEN starts a thread " +
+		"per CPU for each of them, which costs more than all else"
 }
 
 func (netnsChurn) Params() []Param {
@@ -250,7 +251,7 @@ func (r *churnRun) createAll(ctx context.Context) (took int64, err error) {
 			return 0, err
 		}
 		if errno := unshareNet(); errno != 0 {
-			return 0, fmt.Errorf("make network namespace %d of %d: %w", len(r.fds)+1, r.count, errno)
+			return 0, refusedAt(len(r.fds)+1, r.count, errno)
 		}
 		fd, err := openNamespace()
 		if err != nil {
@@ -269,6 +270,16 @@ func (r *churnRun) createAll(ctx context.Context) (took int64, err error) {
 		different[inode] = true
 	}
 	return took, r.env.Rec.Check("namespaces at once", int64(r.count), int64(len(different)))
+}
+
+// refusedAt explains why there are not more namespaces. pktgen starts a thread per
+// CPU in each of them, and a small kernel has 4,096 process ids: ENODEV.
+func refusedAt(n, of int, errno unix.Errno) error {
+	hint := "give the guest more memory, or a smaller count"
+	if _, err := os.Stat("/proc/thread-self/net/pktgen"); err == nil {
+		hint = "use a kernel without CONFIG_PKTGEN, whose threads in each namespace use up the process ids, or a smaller count"
+	}
+	return fmt.Errorf("make network namespace %d of %d: %w (%s)", n, of, errno, hint)
 }
 
 // serial makes a namespace, leaves it and waits for its end, count times. What
