@@ -23,6 +23,11 @@ type netnsChurn struct{}
 
 func (netnsChurn) Name() string { return "netns-churn" }
 
+// Cmdline keeps pktgen out, which starts and stops a thread for each CPU in every
+// namespace: that took most of the time, and the kernel's configuration is the
+// same for all workloads so that all share one build.
+func (netnsChurn) Cmdline() []string { return []string{"initcall_blacklist=pg_init"} }
+
 func (netnsChurn) Doc() string {
 	return "makes network namespaces and leaves them, all at once or one after the other, " +
 		"and waits until the kernel has freed the last of them; a kernel with CONFIG_PKTGEN starts a thread " +

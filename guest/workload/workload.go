@@ -37,6 +37,21 @@ type Workload interface {
 	Setup(ctx context.Context, env Env) (Instance, error)
 }
 
+// Booter is a workload that needs kernel parameters of its own, on every kernel
+// that it is compared on.
+type Booter interface {
+	// Cmdline returns the parameters, each without blanks.
+	Cmdline() []string
+}
+
+// Cmdline returns the kernel parameters that a workload needs, if any.
+func Cmdline(w Workload) []string {
+	if b, ok := w.(Booter); ok {
+		return b.Cmdline()
+	}
+	return nil
+}
+
 // Instance is a workload that is set up. Its owner calls Run once and then
 // Teardown once, also when Run failed.
 type Instance interface {

@@ -160,6 +160,7 @@ func (q *question) row(version string, with, without *side) report.Comparison {
 	if q.threshold != nil {
 		c.Threshold = q.threshold.String()
 	}
+	c.Cmdline = strings.Join(cmdlineOf(q.workload), " ")
 	if q.without != q.workload {
 		c.WorkloadWithout = q.without
 	}

@@ -119,7 +119,9 @@ func (l *lab) run(ctx context.Context, image string, j job, dir string) (trial, 
 // runIn is run after its folder exists.
 func (l *lab) runIn(ctx context.Context, image string, j job, dir string, t *trial) (rep *proto.Report, err error) {
 	begin := time.Now()
-	m, err := l.start(ctx, l.spec(image, l.initrd, dir))
+	spec := l.spec(image, l.initrd, dir)
+	spec.Cmdline = append(spec.Cmdline, cmdlineOf(j.workload)...)
+	m, err := l.start(ctx, spec)
 	t.boot = time.Since(begin)
 	if err != nil {
 		return nil, err

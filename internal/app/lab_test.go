@@ -183,3 +183,20 @@ func TestBootError(t *testing.T) {
 		t.Errorf("got %v, %+v", err, tr.outcome)
 	}
 }
+
+// TestWorkloadCmdline: a workload's own kernel parameters are added to the user's.
+func TestWorkloadCmdline(t *testing.T) {
+	l := labOn(t, &vmtest.Machine{})
+	var got []string
+	l.start = func(_ context.Context, s vm.Spec) (vm.Machine, error) {
+		got = s.Cmdline
+		return nil, &vm.InfraError{Op: "test", Err: io.EOF}
+	}
+	l.machine.Append = "quiet nohz=off"
+	if _, err := l.run(t.Context(), "vmlinux", job{"netns-churn,count=5", time.Minute}, t.TempDir()); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"quiet", "nohz=off", "initcall_blacklist=pg_init"}; !slices.Equal(got, want) {
+		t.Errorf("parameters %q, want %q", got, want)
+	}
+}

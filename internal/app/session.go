@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kbisect/kbisect/internal/bisect"
@@ -406,7 +407,7 @@ func (s *session) boot(ctx context.Context, q *question, x *side) (trial, error)
 		return trial{}, err
 	}
 	after, _ := host.Load(ctx)
-	if err := s.admit(ctx, &t, before, after); err != nil {
+	if err := s.admit(ctx, q, x, &t, before, after); err != nil {
 		return trial{}, err
 	}
 	s.count(t)
@@ -443,11 +444,14 @@ func (s *session) takeReplay(q *question, x *side) (measure.Outcome, bool) {
 // admit turns a measured run into the host's trouble when it must not be
 // compared: the machine was busy, or differs from the earlier ones. That is
 // decided before anyone looks at the number.
-func (s *session) admit(ctx context.Context, t *trial, before, after host.Sample) error {
+func (s *session) admit(ctx context.Context, q *question, x *side, t *trial, before, after host.Sample) error {
 	if t.outcome.Status != measure.OK {
 		return nil
 	}
 	env := environmentOf(t, s.lab.reason)
+	for _, p := range cmdlineOf(q.on(x.name)) { // those differ between cases, by design
+		env.Cmdline = strings.ReplaceAll(env.Cmdline, " "+p, "")
+	}
 	if s.env0 == nil {
 		s.env0 = &env
 		if err := s.journal.Event(ctx, eventEnvironment, env); err != nil {

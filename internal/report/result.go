@@ -156,7 +156,8 @@ type Comparison struct {
 	Workload string `json:"workload"` // with its parameters
 	// WorkloadWithout is what the kernel without the patch ran, "" for the same.
 	WorkloadWithout string       `json:"workload_without"`
-	Metric          string       `json:"metric"` // "flush", "delete.p99"
+	Cmdline         string       `json:"cmdline"` // kernel parameters that the workload adds to the environment\'s
+	Metric          string       `json:"metric"`  // "flush", "delete.p99"
 	Unit            proto.Unit   `json:"unit"`
 	Better          proto.Better `json:"better"`
 	Threshold       string       `json:"threshold"` // "flush>500ms", "" if there is none

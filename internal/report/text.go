@@ -143,6 +143,9 @@ func how(f *fields, c Comparison) {
 	if c.Metric != "" {
 		f.put(c.Case, "median %s of %s, a fresh boot each, %s is better", c.Metric, c.Workload, c.Better)
 	}
+	if c.Cmdline != "" {
+		f.put(c.Case, "booted with %s, too", c.Cmdline)
+	}
 	if c.WorkloadWithout != "" {
 		f.put(c.Case, "without the patch the workload is %s", c.WorkloadWithout)
 	}
