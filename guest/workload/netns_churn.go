@@ -30,8 +30,8 @@ func (netnsChurn) Cmdline() []string { return []string{"initcall_blacklist=pg_in
 
 func (netnsChurn) Doc() string {
 	return "makes network namespaces and leaves them, all at once or one after the other, " +
-		"and waits until the kernel has freed the last of them; a kernel with CONFIG_PKTGEN starts a thread " +
-		"per CPU for each of them, which costs more than all else"
+		"and waits until the kernel has freed the last of them; booted " +
+		"without pktgen, whose threads in each of them would cost more than all else"
 }
 
 func (netnsChurn) Params() []Param {

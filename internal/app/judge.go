@@ -104,6 +104,7 @@ func (q *question) compare(version string, with, without *side, d bisect.Decisio
 	c := q.row(version, with, without)
 	c.SetStats(stats.Compare(with.obs, without.obs, better(q.metric), ratioLevel), with.above, without.above)
 	if q.rules.Rates {
+		c.Warnings, c.RatioConfidence = nil, ratioLevel // those were about the numbers of single runs
 		c.SetRates(rateOf(with, d.Good), rateOf(without, d.Bad), ratioLevel)
 		c.Ratio, c.RatioCI, c.P = report.Num(d.Ratio.Point), [2]report.Num{report.Num(d.Ratio.Lo), report.Num(d.Ratio.Hi)}, report.Num(d.P)
 		c.RatioBound = ""

@@ -211,10 +211,14 @@ func reported(r patches.Report) *report.Reported {
 	if err1 != nil || err2 != nil {
 		return nil
 	}
-	where := "message-id " + r.MessageID
+	var parts []string
 	if r.Commit != "" {
-		where = "commit " + r.Commit + ", " + where
+		parts = append(parts, "commit "+r.Commit)
 	}
+	if r.MessageID != "" {
+		parts = append(parts, "message-id "+r.MessageID)
+	}
+	where := strings.Join(parts, ", ")
 	return &report.Reported{Author: r.Author, Where: where, Kernel: r.Kernel, What: r.What,
 		With: report.Num(with), Without: report.Num(without), Unit: proto.Nanoseconds, Approximate: r.Approximate}
 }

@@ -35,20 +35,38 @@ func realOptions() RunOptions {
 }
 
 // TestCatalog is the main job: what each fix of the catalog does to a real kernel.
+// The factors are what each case must show on 6.1 under TCG; KBISECT_KERNEL takes
+// another kernel.
 func TestCatalog(t *testing.T) {
 	env := realEnv(t)
-	least := map[string]float64{"netdev-wait-allrefs": 3, "nexthop-delete": 100}
+	least := map[string]float64{"netdev-wait-allrefs": 3, "nexthop-delete": 100, "netns-dismantle": 8, "netdev-bulk-delete": 10}
 	o := realOptions()
-	o.Cases = []string{"netdev-wait-allrefs", "nexthop-delete"}
+	o.All = true
 	res, err := Run(t.Context(), env, o, os.Stderr)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, Detail(err))
 	}
+	var text bytes.Buffer
+	if err := report.Text(&text, *res); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("\n%s", &text)
+	if len(res.Comparisons) != 5 {
+		t.Errorf("%d rows", len(res.Comparisons))
+	}
 	for _, c := range res.Comparisons {
-		t.Logf("%s on %s: without %v, with %v, ratio %.1f %v, %s", c.Case, c.Kernel,
-			time.Duration(c.Without.Median), time.Duration(c.With.Median), c.Ratio, c.RatioCI, c.Verdict)
 		if c.Verdict != report.Faster || float64(c.Ratio) < least[c.Case] {
 			t.Errorf("%s: %s, ratio %v, want faster and at least %v", c.Case, c.Verdict, c.Ratio, least[c.Case])
+		}
+		switch c.Case {
+		case "lockless-qdisc":
+			if r := c.Rates; r == nil || r.With.Count != 0 || r.Without.Events != c.Without.N || len(c.Also) != 5 {
+				t.Errorf("stuck frames %+v, %d rows of pktgen", r, len(c.Also))
+			}
+		case "netdev-bulk-delete":
+			if len(c.Also) != 1 || c.Also[0].Ratio < 1/1.3 || c.Also[0].Ratio > 1.3 {
+				t.Errorf("list against group: %+v", c.Also)
+			}
 		}
 	}
 	for _, name := range []string{"console.log", "qemu.argv", "records.jsonl"} {
@@ -56,7 +74,7 @@ func TestCatalog(t *testing.T) {
 			t.Errorf("no %s in %s", name, res.RunDir)
 		}
 	}
-	var text bytes.Buffer
+	text.Reset()
 	if err := Show(t.Context(), env, res.ID, true, false, &text); err != nil || !strings.Contains(text.String(), "netdev-wait-allrefs") {
 		t.Errorf("show: %v\n%s", err, &text)
 	}
@@ -134,6 +152,40 @@ func TestRealNoOp(t *testing.T) {
 	c := res.Comparisons[0]
 	if c.Verdict != report.NoOp || c.With.Identity != c.Without.Identity || res.Costs.Runs != 0 {
 		t.Errorf("%s: identities %.12s and %.12s, %d runs", c.Verdict, c.With.Identity, c.Without.Identity, res.Costs.Runs)
+	}
+}
+
+// TestRealNoOpCatalog runs the catalog with patches that change nothing.
+func TestRealNoOpCatalog(t *testing.T) {
+	env := realEnv(t)
+	patch, err := os.ReadFile(patchOf(t, initFile, initLine, "\t/* kbisect test */"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(t.TempDir(), "catalog")
+	if err := os.CopyFS(dir, os.DirFS("../../patches")); err != nil {
+		t.Fatal(err)
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*/*.patch"))
+	for _, f := range files {
+		if err := os.WriteFile(f, patch, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := realOptions()
+	o.All, o.Catalog = true, dir
+	res, err := Run(t.Context(), env, o, os.Stderr)
+	var verdict *VerdictError
+	if !errors.As(err, &verdict) || verdict.Outcome != NoDifference || len(files) < 5 {
+		t.Fatalf("got %v with %d patches", err, len(files))
+	}
+	for _, c := range res.Comparisons {
+		if c.Verdict != report.NoOp {
+			t.Errorf("%s: %s (%s)", c.Case, c.Verdict, c.Reason)
+		}
+	}
+	if len(res.Comparisons) != 5 || res.Costs.Runs != 0 {
+		t.Errorf("%d rows after %d runs", len(res.Comparisons), res.Costs.Runs)
 	}
 }
 

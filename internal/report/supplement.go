@@ -88,10 +88,18 @@ func rate(r Rate, level Num) string {
 	}
 	exposure := measure.FormatNumber(float64(r.Exposure), proto.Nanoseconds)
 	if r.Events == 0 {
-		return fmt.Sprintf("%s in %s: at most %s a second (%s)", seen, exposure, small(r.CI[1]), percent(level))
+		return fmt.Sprintf("%s in %s: at most %s a second (%s)", seen, exposure, perSecond(r.CI[1]), percent(level))
 	}
 	return fmt.Sprintf("%s; %s with one, in %s of exposure: %s a second (%s to %s, %s)", seen, plural(r.Events, "run"),
-		exposure, small(r.PerSecond), small(r.CI[0]), small(r.CI[1]), percent(level))
+		exposure, perSecond(r.PerSecond), perSecond(r.CI[0]), perSecond(r.CI[1]), percent(level))
+}
+
+// perSecond prints a rate with three digits.
+func perSecond(n Num) string {
+	if n != 0 && math.Abs(float64(n)) < 0.01 {
+		return small(n)
+	}
+	return strconv.FormatFloat(round3(float64(n)), 'f', -1, 64)
 }
 
 // sweep prints a metric's growth with a parameter.

@@ -1,7 +1,9 @@
 package ui
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -106,7 +108,11 @@ func (s *Stage) End(err error) {
 	if err != nil {
 		l.Error = Plain(err.Error())
 		// The error itself is printed once, by whoever ends the program.
-		text = fmt.Sprintf("kbisect: %s: failed after %s", s.name, Span(took))
+		ended := "failed"
+		if errors.Is(err, context.Canceled) {
+			ended = "stopped"
+		}
+		text = fmt.Sprintf("kbisect: %s: %s after %s", s.name, ended, Span(took))
 	}
 	if u.opts.JSON {
 		u.line(l)
