@@ -41,17 +41,17 @@ func newRunCommand(t *terminal) *cli.Command {
 			&cli.StringFlag{Name: "workload", Aliases: []string{"w"}, Usage: "`NAME[,key=value...]` instead of the case's (kbisect list workloads)", Destination: &o.Workload},
 			&cli.StringFlag{Name: "metric", Usage: "`METRIC[.stat]` to compare instead of the case's", Destination: &o.Metric},
 			&cli.StringFlag{Name: "threshold", Usage: "`EXPR` such as 'flush>500ms': a run above it counts as slow", Destination: &o.Threshold},
-			&cli.DurationFlag{Name: "limit", Usage: "stop a workload after this long; it is then no number", Destination: &o.Limit},
+			&cli.DurationFlag{Name: "limit", Usage: "stop a workload after this long; it is then no number", DefaultText: "the case's, or 5m; 30m in a sweep", Destination: &o.Limit},
 			&cli.BoolFlag{Name: "timeout-is-bad", Usage: "count a run stopped at the limit as slow, not as untestable", Destination: &o.TimeoutIsBad},
 			&cli.IntFlag{Name: "max-runs", Usage: "at most this many runs a side", Value: o.MaxRuns, Destination: &o.MaxRuns},
-			&cli.DurationFlag{Name: "budget", Usage: "stop measuring after this long and report what is known", Destination: &o.Budget},
+			&cli.DurationFlag{Name: "budget", Usage: "stop measuring after this long and report what is known", DefaultText: "none", Destination: &o.Budget},
 			&cli.Float64Flag{Name: "min-ratio", Usage: "the smallest `FACTOR` that counts as a difference", Value: o.MinRatio, Destination: &o.MinRatio},
 			&cli.BoolFlag{Name: "any-load", Usage: "keep runs made while the host was busy", Destination: &o.Machine.AnyLoad},
 			&cli.BoolFlag{Name: "quick", Usage: "3 runs a side decide when every one is at least 2x apart (error probability 5 %)", Destination: &o.Quick},
 			&cli.BoolFlag{Name: "measure-noop", Usage: "measure also when both kernels are identical", Destination: &o.MeasureNoop},
 			&cli.StringFlag{Name: "catalog", Usage: "`DIR` with cases instead of the built-in catalog", Destination: &o.Catalog, TakesFile: true},
 			&cli.BoolFlag{Name: "all", Usage: "every case of the catalog, in one table", Destination: &o.All},
-			&cli.StringFlag{Name: "sweep", Usage: "measure at several values of a workload's parameter, `NAME=VALUE,VALUE...`, and fit how the cost grows", Destination: &o.Sweep},
+			&cli.StringFlag{Name: "sweep", Usage: "measure at several values of a workload's parameter, `NAME=VALUE,VALUE...`, and fit how the cost grows, without a verdict", Destination: &o.Sweep},
 			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print the plan and its predicted cost, and stop", Destination: &o.DryRun},
 			&cli.BoolFlag{Name: "install", Usage: "install missing host packages first", Destination: &install},
 			jsonFlag(&asJSON),
@@ -64,6 +64,9 @@ func newRunCommand(t *terminal) *cli.Command {
 				return err
 			}
 			o.Cases = c.Args().Slice()
+			if asJSON && o.DryRun {
+				return app.Usagef("", "--json and --dry-run exclude each other: a plan is text")
+			}
 			return withEnv(t, c, install, func(env *app.Env) error {
 				res, err := app.Run(c.Context, env, o, t.out)
 				return t.result(res, err, asJSON)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -40,7 +41,7 @@ func TestParseErrorsNameTheThing(t *testing.T) {
 	for spec, want := range map[string][]string{
 		"":                                  {"no name", "netdev-delete"},
 		"netdev-delte":                      {`"netdev-delte"`, `did you mean "netdev-delete"`},
-		"zzzzzzzz":                          {"there are netdev-", "nexthop-delete"},
+		"zzzzzzzz":                          {"there are ", "nexthop-delete"},
 		"netdev-delete,cuont=1":             {`"cuont"`, `did you mean "count"`},
 		"netdev-delete,count":               {`"count"`, "key=value"},
 		"netdev-delete,":                    {`""`, "key=value"},
@@ -68,32 +69,81 @@ func TestParseErrorsNameTheThing(t *testing.T) {
 }
 
 // TestRegistry checks what each workload says about itself.
+var goodName = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
+
+// TestRegistry says what is wrong with a workload before anything boots.
 func TestRegistry(t *testing.T) {
 	var names []string
 	for _, w := range All() {
+		t.Run(w.Name(), func(t *testing.T) {
+			if !goodName.MatchString(w.Name()) {
+				t.Errorf("Name() is %q: want lower case, words joined by hyphens", w.Name())
+			}
+			if w.Doc() == "" {
+				t.Error("Doc() is empty")
+			}
+			params := checkParams(t, w)
+			checkMetrics(t, w, params)
+		})
 		names = append(names, w.Name())
-		if w.Doc() == "" || len(w.Metrics()) == 0 {
-			t.Errorf("%s: no doc or no metrics", w.Name())
+	}
+	if !slices.IsSorted(names) || len(slices.Compact(slices.Clone(names))) != len(names) {
+		t.Errorf("All() in registry.go must list each workload once, by name: %q", names)
+	}
+}
+
+func checkParams(t *testing.T, w Workload) map[string]Param {
+	t.Helper()
+	seen := map[string]Param{}
+	for _, p := range w.Params() {
+		if !goodName.MatchString(p.Name) {
+			t.Errorf("parameter %q: want lower case, words joined by hyphens", p.Name)
 		}
-		seen := map[string]bool{}
-		for _, p := range w.Params() {
-			if v, err := p.canonical(p.Default); err != nil || v != p.Default {
-				t.Errorf("%s: default of %s: %q, %v", w.Name(), p.Name, v, err)
-			}
-			if p.Doc == "" || seen[p.Name] || (p.Max == 0) == (len(p.Choices) == 0) {
-				t.Errorf("%s: parameter %+v", w.Name(), p)
-			}
-			seen[p.Name] = true
+		if _, twice := seen[p.Name]; twice {
+			t.Errorf("parameter %s is there twice", p.Name)
 		}
-		for _, m := range w.Metrics() {
-			r := proto.Record{V: proto.Version, Kind: proto.KindMetric, Metric: &proto.Metric{Name: m.Name, Unit: m.Unit, Better: m.Better}}
-			if err := r.Validate(); err != nil || m.Doc == "" {
-				t.Errorf("%s: metric %+v: %v", w.Name(), m, err)
+		if p.Doc == "" {
+			t.Errorf("parameter %s has no Doc", p.Name)
+		}
+		if (p.Max == 0) == (len(p.Choices) == 0) {
+			t.Errorf("parameter %s: set Max (and Min) or Choices", p.Name)
+		} else if v, err := p.canonical(p.Default); err != nil || v != p.Default {
+			t.Errorf("parameter %s: its default %q does not fit: %v", p.Name, p.Default, err)
+		}
+		seen[p.Name] = p
+	}
+	return seen
+}
+
+func checkMetrics(t *testing.T, w Workload, params map[string]Param) {
+	t.Helper()
+	if len(w.Metrics()) == 0 {
+		t.Error("Metrics() is empty")
+	}
+	seen := map[string]bool{"": true}
+	for _, m := range w.Metrics() {
+		r := proto.Record{V: proto.Version, Kind: proto.KindMetric, Metric: &proto.Metric{Name: m.Name, Unit: m.Unit, Better: m.Better}}
+		if err := r.Validate(); err != nil {
+			t.Errorf("metric %q: %v", m.Name, err)
+		}
+		if m.Doc == "" {
+			t.Errorf("metric %s has no Doc", m.Name)
+		}
+		if seen[m.Name] {
+			t.Errorf("metric %s is there twice", m.Name)
+		}
+		seen[m.Name] = true
+		if key, value, when := strings.Cut(m.When, "="); m.When != "" {
+			p, ok := params[key]
+			if _, err := p.canonical(value); !ok || !when || err != nil {
+				t.Errorf("metric %s: When is %q: want a parameter and one of its values", m.Name, m.When)
 			}
 		}
 	}
-	if !slices.IsSorted(names) {
-		t.Errorf("not sorted: %q", names)
+	for _, m := range w.Metrics() {
+		if !seen[m.Exposure] || !seen[m.Among] {
+			t.Errorf("metric %s: Exposure %q and Among %q must be metrics of this workload", m.Name, m.Exposure, m.Among)
+		}
 	}
 }
 

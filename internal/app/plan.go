@@ -117,8 +117,10 @@ func DefaultRunOptions() RunOptions {
 // check refuses numbers that mean nothing.
 func (o *RunOptions) check() error {
 	switch {
-	case o.All && (len(o.Cases) > 0 || o.Patch != "" || o.Workload != ""):
-		return Usagef("", "--all is every case of the catalog with its own workload: it goes with no CASE, --patch or --workload")
+	case o.All && (len(o.Cases) > 0 || o.Patch != "" || o.Workload != "" || o.Metric != "" || o.Threshold != ""):
+		return Usagef("", "--all is every case of the catalog with its own workload and metric: it goes with no CASE, --patch, --workload, --metric or --threshold")
+	case o.Sweep != "" && (o.Threshold != "" || o.Quick || o.Budget != 0):
+		return Usagef("", "--sweep decides nothing: it goes with no --threshold, --quick or --budget")
 	case !o.All && len(o.Cases) == 0 && o.Patch == "" && o.Workload != "":
 		return Usagef("add a case (kbisect list cases), or --patch FILE", "which patch is workload %q to show?", o.Workload)
 	case !o.All && len(o.Cases) == 0 && o.Patch == "":
@@ -202,18 +204,32 @@ func (p *Plan) Write(w io.Writer) error {
 			fmt.Fprintf(&b, "%s: untestable: %s\n", q.name, q.why)
 			continue
 		}
-		fmt.Fprintf(&b, "%s: %s; compare %s; at most %s a run\n", q.name, q.workload, q.metric.Name, q.limit)
-		if q.without != q.workload {
-			fmt.Fprintf(&b, "%s: without the patch %s instead\n", q.name, q.without)
-		}
-		for _, a := range q.also {
-			fmt.Fprintf(&b, "%s: then %s, %d runs a side\n", q.name, a.workload, a.runs)
-		}
+		p.writeWorkloads(&b, q)
 		fmt.Fprintf(&b, "%s: with = %s, without = %s\n", q.name, q.describe(true), q.describe(false))
+	}
+	for _, w := range p.warnings {
+		fmt.Fprintf(&b, "warning: %s\n", w)
 	}
 	fmt.Fprintf(&b, "%d kernels to build or find in the cache, %s\n", len(p.commits()), p.cost())
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// writeWorkloads says what a question runs.
+func (p *Plan) writeWorkloads(b *strings.Builder, q *question) {
+	if p.opts.Sweep != "" {
+		fmt.Fprintf(b, "%s: %s with %s; %s at each value\n", q.name, q.workload, p.opts.Sweep, q.metric.Name)
+	} else {
+		fmt.Fprintf(b, "%s: %s; compare %s; at most %s a run\n", q.name, q.workload, q.metric.Name, q.limit)
+	}
+	if q.without != q.workload {
+		fmt.Fprintf(b, "%s: without the patch %s instead\n", q.name, q.without)
+	}
+	for _, a := range q.also {
+		if p.opts.Sweep == "" {
+			fmt.Fprintf(b, "%s: then %s, %d runs a side\n", q.name, a.workload, a.runs)
+		}
+	}
 }
 
 // LoadCatalog reads the catalog in dir, or the built-in one for "".

@@ -2,6 +2,7 @@ package app
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"github.com/kbisect/kbisect/internal/measure"
 	"github.com/kbisect/kbisect/internal/report"
 	"github.com/kbisect/kbisect/internal/series"
+	"github.com/kbisect/kbisect/kconfigs"
 	"github.com/kbisect/kbisect/patches"
 )
 
@@ -86,42 +88,90 @@ func ask(o RunOptions) ([]*question, error) {
 }
 
 // askCase makes the question of a catalog entry, with what the options replace.
+// Mistakes in the entry are errors that name it.
 func askCase(c *patches.Case, o RunOptions) (*question, error) {
 	q := &question{name: c.Name, title: c.Title, reported: reported(c.Report), kernels: c.Kernels, limit: c.LimitDuration()}
 	for _, p := range c.Patches {
 		parsed, err := series.Parse(c.Name+"/"+p.File, p.Data)
 		if err != nil {
-			return nil, err
+			return nil, Usagef("", "case %s: %v", c.Name, err)
 		}
 		q.variants = append(q.variants, parsed)
 	}
-	own := o.Workload == ""
-	spec := orDefault(o.Workload, c.Workload)
-	// A workload of another name has other metrics: then nothing is known of it.
+	for _, name := range c.Kconfigs {
+		if _, err := kconfigs.Get(name); err != nil {
+			return nil, Usagef("", "case %s: kconfigs: %v", c.Name, err)
+		}
+	}
+	spec, without := c.Workload, orDefault(c.WorkloadWithout, c.Workload)
 	metric, threshold := c.Metric, c.Threshold
-	if !own && workloadName(spec) != workloadName(c.Workload) {
-		metric, threshold = "", ""
+	switch {
+	case o.Workload == "":
+	case workloadName(o.Workload) == workloadName(spec): // another size of the same
+		spec, without = override(spec, o.Workload), override(without, o.Workload)
+	default: // it has other metrics, and nothing was reported of it
+		spec, without = o.Workload, o.Workload
+		metric, threshold, q.reported = "", "", nil
+	}
+	if o.Metric != "" && o.Metric != c.Metric {
+		q.reported = nil
 	}
 	if err := q.define(spec, orDefault(o.Metric, metric), orDefault(o.Threshold, threshold), o); err != nil {
-		return nil, err
+		if o.Metric+o.Threshold+o.Workload != "" {
+			return nil, err // the user's own mistake
+		}
+		return nil, inCase(c.Name, err)
 	}
 	q.rules.LookFor = worse(q.metric.Better) // a fix is expected to help
-	if !own {
-		return q, nil
+	if err := q.setWithout(without); err != nil {
+		return nil, inCase(c.Name, err)
 	}
-	if q.without = orDefault(c.WorkloadWithout, q.workload); q.without != q.workload {
-		if _, _, err := parseWorkload(q.without); err != nil {
-			return nil, err
-		}
+	if o.Workload != "" {
+		return q, nil
 	}
 	for i, a := range c.Also {
 		s, err := supplementOf(q, a, i+1)
 		if err != nil {
-			return nil, err
+			return nil, inCase(fmt.Sprintf("%s: [[also]] %d", c.Name, i+1), err)
 		}
 		q.also = append(q.also, s)
 	}
 	return q, nil
+}
+
+// inCase says whose mistake an error is.
+func inCase(name string, err error) error {
+	var usage *UsageError
+	if errors.As(err, &usage) {
+		return Usagef(usage.Hint, "case %s: %s", name, usage.Text)
+	}
+	return fmt.Errorf("case %s: %w", name, err)
+}
+
+// override returns a workload's specification with the parameters of another one
+// of the same name in place of its own.
+func override(spec, with string) string {
+	parts := strings.Split(spec, ",")
+	for _, p := range strings.Split(with, ",")[1:] {
+		key, _, _ := strings.Cut(p, "=")
+		parts = slices.DeleteFunc(parts, func(old string) bool { return strings.HasPrefix(old, key+"=") })
+		parts = append(parts, p)
+	}
+	return strings.Join(parts, ",")
+}
+
+// setWithout sets what the kernel without the patch runs, which must have the
+// metric as well.
+func (q *question) setWithout(spec string) error {
+	q.without = spec
+	_, defs, err := parseWorkload(spec)
+	if err != nil {
+		return err
+	}
+	if _, err := measure.ParseMetric(q.metric.Name, defs); err != nil {
+		return badExpr("metric of "+spec, err)
+	}
+	return nil
 }
 
 // askPatch makes the question of a user's own patch.
@@ -144,7 +194,7 @@ func (q *question) define(spec, metric, threshold string, o RunOptions) (err err
 	if threshold != "" {
 		t, err := measure.ParseThreshold(threshold, defs)
 		if err != nil {
-			return badExpr("--threshold", err)
+			return badExpr(flagOr(o.Threshold, "threshold"), err)
 		}
 		t.TimeoutIsBad = o.TimeoutIsBad
 		q.threshold = &t
@@ -154,7 +204,7 @@ func (q *question) define(spec, metric, threshold string, o RunOptions) (err err
 		metric = measure.Names(defs)[0]
 	}
 	if q.metric, err = measure.ParseMetric(metric, defs); err != nil {
-		return badExpr("--metric", err)
+		return badExpr(flagOr(o.Metric, "metric"), err)
 	}
 	q.metric.TimeoutIsBad = o.TimeoutIsBad
 	if q.limit = orDefault(o.Limit, q.limit); q.limit == 0 {
@@ -174,6 +224,14 @@ func (q *question) define(spec, metric, threshold string, o RunOptions) (err err
 		}
 	}
 	return nil
+}
+
+// flagOr names an expression: the flag that gave it, or the case's key.
+func flagOr(given, key string) string {
+	if given != "" {
+		return "--" + key
+	}
+	return key
 }
 
 func badExpr(flag string, err error) error {

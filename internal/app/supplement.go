@@ -30,13 +30,14 @@ func supplementOf(q *question, a patches.Also, n int) (*supplement, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, _, err := parseWorkload(s.without); err != nil {
-		return nil, err
-	}
 	for _, name := range a.Metrics {
 		m, err := measure.ParseMetric(name, defs)
 		if err != nil {
-			return nil, badExpr(q.name+": [[also]] metrics", err)
+			return nil, badExpr("metrics", err)
+		}
+		s.metric = m
+		if err := s.setWithout(s.without); err != nil {
+			return nil, err
 		}
 		s.metrics = append(s.metrics, m)
 	}

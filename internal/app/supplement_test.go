@@ -123,8 +123,8 @@ func TestSweepErrors(t *testing.T) {
 		"count=1,1":        "2 to 20 different values",
 		"count=1,many":     `"many"`,
 		"count=0,5":        `"0"`,
-		"cuont=1,2":        "cuont",
-		"count=1,99999999": "99999999",
+		"cuont=1,2":        `did you mean "count"`,
+		"count=1,99999999": `"99999999" is not a number from 1 to 100000`,
 	} {
 		o := w.options()
 		o.Sweep = text
@@ -189,5 +189,57 @@ func TestResumeSupplements(t *testing.T) {
 	}
 	if len(res.Comparisons[0].Also) != 1 || res.Comparisons[0].Also[0].With.N != 6 {
 		t.Errorf("rows %+v", res.Comparisons[0].Also)
+	}
+}
+
+// TestCaseWorkload: parameters given for a case's workload replace the case's on
+// both sides; another workload is another question, of which nothing was reported.
+func TestCaseWorkload(t *testing.T) {
+	w := newWorld(t)
+	o := w.catalog(strings.Replace(caseToml, "metric =", "workload_without = \"nexthop-delete,flush=del\"\nmetric =", 1))
+	o.All, o.Cases = false, []string{"wait"}
+	tests := []struct{ workload, with, without string }{
+		{"", "nexthop-delete", "nexthop-delete,flush=del"},
+		{"nexthop-delete,count=7", "nexthop-delete,count=7", "nexthop-delete,flush=del,count=7"},
+		{"nexthop-delete,flush=down", "nexthop-delete,flush=down", "nexthop-delete,flush=down"},
+		{"netdev-delete,count=7", "netdev-delete,count=7", "netdev-delete,count=7"},
+	}
+	for _, tt := range tests {
+		o.Workload = tt.workload
+		p, err := NewPlan(t.Context(), w.env, o)
+		if err != nil {
+			t.Fatalf("%s: %v", tt.workload, err)
+		}
+		q := p.questions[0]
+		if q.workload != tt.with || q.without != tt.without {
+			t.Errorf("%s: with %s, without %s", tt.workload, q.workload, q.without)
+		}
+		if (q.reported == nil) != strings.HasPrefix(tt.workload, "netdev") {
+			t.Errorf("%s: report %+v", tt.workload, q.reported)
+		}
+	}
+}
+
+// TestCaseErrors: a mistake in a case is blamed on the case.
+func TestCaseErrors(t *testing.T) {
+	w := newWorld(t)
+	for _, tt := range []struct{ old, new, want string }{
+		{`metric = "flush"`, `metric = "flsh"`, "case wait: metric: "},
+		{"flush>100ms", "flush>fast", "case wait: threshold: "},
+		{`workload = "nexthop-delete"`, `workload = "nexthop-delte"`, "case wait: "},
+		{`limit = "1m"`, "limit = \"1m\"\nkconfigs = [\"base\", \"dumy\"]", `case wait: kconfigs: kconfig fragment "dumy"`},
+		{`limit = "1m"`, "limit = \"1m\"\nworkload_without = \"pktgen\"", "case wait: metric of pktgen: "},
+		{`file = "fast.patch"`, "file = \"fast.patch\"\n[[also]]\ntitle = \"t\"\nworkload = \"nexthop-delete\"\nmetrics = [\"no\"]", "case wait: [[also]] 1: metrics: "},
+	} {
+		_, err := NewPlan(t.Context(), w.env, w.catalog(strings.Replace(caseToml, tt.old, tt.new, 1)))
+		var usage *UsageError
+		if !errors.As(err, &usage) || !strings.HasPrefix(err.Error(), tt.want) {
+			t.Errorf("%s: got %v, want a usage error that begins with %q", tt.new, err, tt.want)
+		}
+	}
+	o := w.catalog(caseToml)
+	w.write(filepath.Join(o.Catalog, "wait/fast.patch"), "")
+	if _, err := NewPlan(t.Context(), w.env, o); !errors.As(err, new(*UsageError)) || !strings.HasPrefix(err.Error(), "case wait: ") {
+		t.Errorf("empty patch: %v", err)
 	}
 }

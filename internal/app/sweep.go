@@ -2,17 +2,15 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/kbisect/kbisect/guest/proto"
-	"github.com/kbisect/kbisect/internal/measure"
 	"github.com/kbisect/kbisect/internal/report"
 	"github.com/kbisect/kbisect/internal/stats"
+	"github.com/kbisect/kbisect/internal/ui"
 )
 
 const (
@@ -57,8 +55,7 @@ func parseSweep(s string) (sweepRange, error) {
 
 // at returns a workload specification with the parameter set to a value.
 func (r sweepRange) at(spec string, value int64) string {
-	parts := slices.DeleteFunc(strings.Split(spec, ","), func(p string) bool { return strings.HasPrefix(p, r.parameter+"=") })
-	return strings.Join(append(parts, fmt.Sprintf("%s=%d", r.parameter, value)), ",")
+	return override(spec, fmt.Sprintf("%s,%s=%d", workloadName(spec), r.parameter, value))
 }
 
 // checkSweep refuses a sweep that a question's workloads cannot do.
@@ -74,7 +71,7 @@ func checkSweep(o RunOptions, questions []*question) error {
 		for _, spec := range []string{q.workload, q.without} {
 			for _, v := range r.values {
 				if _, _, err := parseWorkload(r.at(spec, v)); err != nil {
-					return Usagef("kbisect list workloads shows parameters and bounds", "--sweep %q, %s: %v", o.Sweep, q.name, errors.Unwrap(err))
+					return Usagef("kbisect list workloads shows parameters and bounds", "--sweep %q, %s: %v", o.Sweep, q.name, err)
 				}
 			}
 		}
@@ -185,5 +182,5 @@ func (c *curve) exponent() report.Exponent {
 // sweepCost says how many runs a sweep makes at least and at most.
 func (r sweepRange) cost(questions int) string {
 	n := 2 * len(r.values) * questions
-	return fmt.Sprintf("%d to %d runs and their workloads, at most %s each", n, sweepRuns*n, measure.FormatNumber(float64(sweepLimit), proto.Nanoseconds))
+	return fmt.Sprintf("%d to %d runs and their workloads, at most %s each", n, sweepRuns*n, ui.Span(sweepLimit))
 }

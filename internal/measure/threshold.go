@@ -147,7 +147,7 @@ type SyntaxError struct {
 }
 
 func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("parse threshold %q: column %d: %s", e.Expr, e.Column, e.Text)
+	return fmt.Sprintf("parse %q: column %d: %s", e.Expr, e.Column, e.Text)
 }
 
 // Caret is the expression with a mark below the wrong column, for a terminal.

@@ -242,6 +242,9 @@ func (p *Patch) listFiles() error {
 			}
 			p.Files = append(p.Files, name)
 		}
+		if err := checkContext(f); err != nil {
+			return err
+		}
 		const gitlink = 0o160000
 		if f.OldMode&0o170000 == gitlink || f.NewMode&0o170000 == gitlink {
 			return fmt.Errorf("%q is a submodule", f.NewName)
@@ -249,6 +252,20 @@ func (p *Patch) listFiles() error {
 	}
 	slices.Sort(p.Files)
 	p.Files = slices.Compact(p.Files)
+	return nil
+}
+
+// checkContext refuses a hunk without a line of context or of the old file. git
+// apply takes one that only adds lines, and puts them at the end of the file.
+func checkContext(f *gitdiff.File) error {
+	if f.IsNew || f.IsDelete || f.IsBinary {
+		return nil
+	}
+	for i, h := range f.TextFragments {
+		if h.LeadingContext+h.TrailingContext == 0 && h.LinesDeleted == 0 {
+			return fmt.Errorf("hunk %d of %s has no context, so it could go anywhere: make the patch with at least one line (diff -U3)", i+1, f.NewName)
+		}
+	}
 	return nil
 }
 

@@ -375,3 +375,21 @@ func BenchmarkWithWithout(b *testing.B) {
 		}
 	}
 }
+
+// TestNoContext: git apply would put lines without context at the end of a file.
+func TestNoContext(t *testing.T) {
+	add := "--- a/f.c\n+++ b/f.c\n@@ -3,0 +4,1 @@\n+int x;\n"
+	_, err := Parse("x.patch", []byte(add))
+	if err == nil || !strings.Contains(err.Error(), "hunk 1 of f.c has no context") {
+		t.Errorf("got %v", err)
+	}
+	for _, good := range []string{
+		"--- a/f.c\n+++ b/f.c\n@@ -3,1 +3,2 @@\n int y;\n+int x;\n",
+		"--- a/f.c\n+++ b/f.c\n@@ -3,1 +3,1 @@\n-int y;\n+int x;\n",
+		"--- /dev/null\n+++ b/f.c\n@@ -0,0 +1,1 @@\n+int x;\n",
+	} {
+		if _, err := Parse("x.patch", []byte(good)); err != nil {
+			t.Errorf("%s: %v", good, err)
+		}
+	}
+}
