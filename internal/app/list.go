@@ -26,9 +26,21 @@ type ListedCase struct {
 	Workload  string         `json:"workload"`
 	Metric    string         `json:"metric"`
 	Threshold string         `json:"threshold"`
+	Limit     string         `json:"limit"`
 	Kernels   string         `json:"kernels"`
+	Kconfigs  []string       `json:"kconfigs"`
 	Report    patches.Report `json:"report"`
 	Patches   []string       `json:"patches"`
+
+	WorkloadWithout string       `json:"workload_without"` // what the kernel without the patch runs, "" for the same
+	Also            []ListedAlso `json:"also"`
+}
+
+// ListedAlso is a further comparison of a case.
+type ListedAlso struct {
+	Title    string   `json:"title"`
+	Workload string   `json:"workload"`
+	Metrics  []string `json:"metrics"`
 }
 
 // ListedWorkload is a workload with what can be set and what it reports.
@@ -97,7 +109,11 @@ func listCases(cases []*patches.Case) []ListedCase {
 	var out []ListedCase
 	for _, c := range cases {
 		lc := ListedCase{Name: c.Name, Title: c.Title, About: c.About, Workload: c.Workload, Metric: c.Metric,
-			Threshold: c.Threshold, Kernels: c.Kernels, Report: c.Report}
+			Threshold: c.Threshold, Limit: c.Limit, Kernels: c.Kernels, Kconfigs: c.Kconfigs, Report: c.Report,
+			WorkloadWithout: c.WorkloadWithout, Also: []ListedAlso{}}
+		for _, a := range c.Also {
+			lc.Also = append(lc.Also, ListedAlso{a.Title, a.Workload, a.Metrics})
+		}
 		for _, p := range c.Patches {
 			lc.Patches = append(lc.Patches, p.File+" ("+p.Kernels+")")
 		}
@@ -137,6 +153,23 @@ func listKconfigs() ([]ListedKconfig, error) {
 	return out, nil
 }
 
+// reportLine is what a report said, in a line.
+func reportLine(r patches.Report) string {
+	text := "reported"
+	if r.Author != "" {
+		text += " by " + r.Author
+	}
+	about := ""
+	if r.Approximate {
+		about = "about "
+	}
+	text += fmt.Sprintf(": %s%s without, %s%s with", about, r.Without, about, r.With)
+	if r.What != "" {
+		text += " (" + r.What + ")"
+	}
+	return text
+}
+
 // write prints the listing for people.
 func (l Listing) write(out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
@@ -145,7 +178,13 @@ func (l Listing) write(out io.Writer) error {
 		for _, c := range l.Cases {
 			fmt.Fprintf(w, "  %s\t%s\n", c.Name, c.Title)
 			fmt.Fprintf(w, "  \t%s; compares %s\n", c.Workload, c.Metric)
-			fmt.Fprintf(w, "  \treported by %s: %s without, %s with (%s)\n", c.Report.Author, c.Report.Without, c.Report.With, c.Report.What)
+			if c.WorkloadWithout != "" {
+				fmt.Fprintf(w, "  \twithout the patch: %s\n", c.WorkloadWithout)
+			}
+			for _, a := range c.Also {
+				fmt.Fprintf(w, "  \talso: %s\n", a.Title)
+			}
+			fmt.Fprintf(w, "  \t%s\n", reportLine(c.Report))
 		}
 	}
 	if l.Workloads != nil {

@@ -166,7 +166,7 @@ func (p *Plan) pairUp(ctx context.Context) error {
 				p.warnings = append(p.warnings, q.name+": "+w)
 			}
 		}
-		if q.why != "" && len(p.questions) == 1 {
+		if q.why != "" && len(p.questions) == 1 && !p.opts.All {
 			return Usagef("kbisect run --kernel SRC with another kernel, or --catalog DIR with a variant of the patch",
 				"%s on %s: %s", q.name, p.src.Name, q.why)
 		}
