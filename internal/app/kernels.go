@@ -66,7 +66,7 @@ func (env *Env) openSource(ctx context.Context, spec string) (*source.Source, er
 	if spec == "debian:" {
 		return nil, Usagef("debian:6.1 is the newest of a series", "kernel source %q: which version?", spec)
 	}
-	p := phases{ui: env.UI, title: func(stage string) string {
+	p := phases{ui: env.UI, bytes: true, title: func(stage string) string {
 		return map[string]string{
 			source.StageWait:     "wait for another kbisect to import the source",
 			source.StageIndex:    "read the package index",
@@ -97,6 +97,7 @@ func (env *Env) openSource(ctx context.Context, spec string) (*source.Source, er
 type phases struct {
 	ui    *ui.UI
 	title func(phase string) string
+	bytes bool // what is counted
 	name  string
 	stage *ui.Stage
 }
@@ -105,6 +106,10 @@ func (p *phases) set(phase string, done, total int64) {
 	if phase != p.name {
 		p.end(nil)
 		p.name, p.stage = phase, p.ui.Stage(p.title(phase))
+	}
+	if p.bytes {
+		p.stage.SetBytes(done, total)
+		return
 	}
 	p.stage.Set(done, total)
 }

@@ -6,8 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dustin/go-humanize"
 )
 
 // Stage is one thing that takes a while. Its methods may be called from several
@@ -18,6 +21,7 @@ type Stage struct {
 	begun time.Time
 
 	done, total int64
+	bytes       bool // done and total are bytes
 	note        string
 	said        time.Time // the last plain line
 	ended       bool
@@ -68,6 +72,25 @@ func (s *Stage) Set(done, total int64) {
 	defer s.u.mu.Unlock()
 	s.done, s.total = done, total
 	s.show()
+}
+
+// SetBytes is Set of a number of bytes.
+func (s *Stage) SetBytes(done, total int64) {
+	if s == nil {
+		return
+	}
+	s.u.mu.Lock()
+	s.bytes = true
+	s.u.mu.Unlock()
+	s.Set(done, total)
+}
+
+// count prints done or total.
+func (s *Stage) count(n int64) string {
+	if s.bytes {
+		return humanize.IBytes(uint64(max(n, 0)))
+	}
+	return strconv.FormatInt(n, 10)
 }
 
 // Note says what it does at the moment; "" takes the last note back.
@@ -164,9 +187,9 @@ func (u *UI) line(l Line) {
 func (s *Stage) status() string {
 	var parts []string
 	if s.total > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %d (%d %%)", s.done, s.total, 100*min(s.done, s.total)/s.total))
+		parts = append(parts, fmt.Sprintf("%s of %s (%d %%)", s.count(s.done), s.count(s.total), 100*min(s.done, s.total)/s.total))
 	} else if s.done > 0 {
-		parts = append(parts, fmt.Sprint(s.done))
+		parts = append(parts, s.count(s.done))
 	}
 	parts = append(parts, Span(s.u.now().Sub(s.begun)))
 	if left := s.eta(); left > 0 {

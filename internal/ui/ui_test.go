@@ -280,3 +280,12 @@ func BenchmarkSet(b *testing.B) {
 		s.Set(int64(i), 1<<40)
 	}
 }
+
+// TestBytes: bytes are shown as people count them.
+func TestBytes(t *testing.T) {
+	s := &Stage{u: &UI{now: time.Now}, begun: time.Now()}
+	s.done, s.total, s.bytes = 39856128, 137961112, true
+	if got := s.status(); !strings.Contains(got, "38 MiB of 132 MiB (28 %)") {
+		t.Errorf("got %q", got)
+	}
+}
