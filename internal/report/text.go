@@ -90,7 +90,7 @@ func ratioCell(c Comparison) string {
 }
 
 func intervalCell(c Comparison) string {
-	if ratioCell(c) == "-" || !c.RatioCI[0].Known() {
+	if ratioCell(c) == "-" || !c.RatioCI[0].Known() || c.RatioConfidence <= 0 { // one run a side has none
 		return ""
 	}
 	if !c.RatioCI[1].Known() { // no run bounds it
