@@ -8,6 +8,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/kbisect/kbisect/vm"
 )
 
@@ -48,7 +50,7 @@ func (e ending) hostFault() error {
 	case errors.As(e.wait, &exit):
 		ws, _ := exit.Sys().(syscall.WaitStatus)
 		if ws.Signaled() {
-			return fmt.Errorf("killed by %s (%d), not by kbisect; was the host out of memory?", ws.Signal(), int(ws.Signal()))
+			return fmt.Errorf("killed by %s, not by kbisect; was the host out of memory?", unix.SignalName(ws.Signal()))
 		}
 		return fmt.Errorf("exit status %d%s", ws.ExitStatus(), hint("qemu", e.output))
 	case e.wait != nil:

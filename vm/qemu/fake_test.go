@@ -94,7 +94,7 @@ func TestFailures(t *testing.T) {
 		postMortem bool
 	}{
 		{mode: vmtest.BadArgs, as: new(*vm.InfraError), want: `exit status 1 (qemu's last line: "qemu-system-x86_64: -machine q36`},
-		{mode: vmtest.Killed, as: new(*vm.InfraError), want: "killed by killed (9)"},
+		{mode: vmtest.Killed, as: new(*vm.InfraError), want: "killed by SIGKILL"},
 		{mode: vmtest.Panic, as: new(*vm.BootError), want: "kernel panic: Kernel panic - not syncing: VFS"},
 		{mode: vmtest.PanicStuck, as: new(*vm.BootError), want: "kernel panic: Kernel panic - not syncing: stuck", postMortem: true},
 		{mode: vmtest.Reset, as: new(*vm.BootError), want: "reset before userspace"},
@@ -233,7 +233,7 @@ func TestDeaths(t *testing.T) {
 	}{
 		{vmtest.FakePanic, new(*vm.CrashError), "bug: BUG: kernel NULL pointer", []vm.EventKind{vm.EventBUG, vm.EventPanic, vm.EventExit}},
 		{vmtest.FakePowerOff, new(*vm.CrashError), "exit: guest powered itself off", []vm.EventKind{vm.EventExit}},
-		{vmtest.FakeKilled, new(*vm.InfraError), "killed by killed (9)", []vm.EventKind{vm.EventExit}},
+		{vmtest.FakeKilled, new(*vm.InfraError), "killed by SIGKILL", []vm.EventKind{vm.EventExit}},
 	} {
 		t.Run(tt.command, func(t *testing.T) {
 			m, err := launch(t, vmtest.Up, fakeSpec(t))

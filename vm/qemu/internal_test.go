@@ -101,7 +101,7 @@ func TestEnding(t *testing.T) {
 	}{
 		{"bad argv", ending{wait: exitWith(t, "exit 1")}, new(*vm.InfraError), "exit status 1"},
 		{"killed", ending{wait: exitWith(t, "kill -KILL $$"), booted: true, fatal: fatal}, new(*vm.InfraError), "out of memory"},
-		{"aborted", ending{wait: exitWith(t, "kill -ABRT $$"), console: said}, new(*vm.InfraError), "(6)"},
+		{"aborted", ending{wait: exitWith(t, "kill -ABRT $$"), console: said}, new(*vm.InfraError), "SIGABRT"},
 		{"terminated", ending{shutdown: hostSignal, console: said}, new(*vm.InfraError), "terminated by a signal"},
 		{"nothing", ending{}, new(*vm.InfraError), "before the guest said anything"},
 		{"wait failed", ending{wait: errors.New("copy"), console: said}, new(*vm.InfraError), "copy"},
