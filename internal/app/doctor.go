@@ -31,6 +31,14 @@ func Doctor(ctx context.Context, u *ui.UI, o DoctorOptions, out, stderr io.Write
 		if err := host.Install(ctx, ho); err != nil {
 			return err
 		}
+		extras := ho
+		extras.Extras = true
+		if err := host.Install(ctx, extras); err != nil {
+			if ctx.Err() != nil {
+				return err
+			}
+			u.Warn("what only some jobs need is not installed: %v", err)
+		}
 	}
 	if o.Prove {
 		var err error

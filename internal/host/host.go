@@ -45,6 +45,7 @@ type Options struct {
 	Stdin  *os.File  // asked by Install when it is a terminal; default os.Stdin
 	Stderr io.Writer // what Install says, and the package manager's output; default os.Stderr
 	DryRun bool      // Install only says what it would do
+	Extras bool      // Install installs what only some jobs need, too
 	Yes    bool      // Install does not ask
 
 	sys *system // nil: the real one

@@ -174,6 +174,25 @@ func TestExamineMissing(t *testing.T) {
 	}
 }
 
+// TestWants: extras are brought only when asked for, and Go never is.
+func TestWants(t *testing.T) {
+	for _, tt := range []struct {
+		row    Row
+		extras bool
+		want   bool
+	}{
+		{Row{Name: "make", Status: Missing}, false, true},
+		{Row{Name: "make", Status: OK}, true, false},
+		{Row{Name: "zstd", Status: Optional}, false, false},
+		{Row{Name: "zstd", Status: Optional}, true, true},
+		{Row{Name: "go", Status: Optional}, true, false},
+	} {
+		if got := (Options{Extras: tt.extras}).wants(tt.row); got != tt.want {
+			t.Errorf("%+v, extras %v: %v", tt.row, tt.extras, got)
+		}
+	}
+}
+
 func TestExamineWarnings(t *testing.T) {
 	f := newFake(t, "apt-get", 0)
 	f.script("make", "echo GNU Make 3.82")

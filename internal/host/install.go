@@ -61,7 +61,7 @@ func Install(ctx context.Context, o Options) error {
 	s := o.system()
 	var missing, names, pkgs []string
 	for _, row := range s.tools(ctx) {
-		if row.Status != Missing {
+		if !o.wants(row) {
 			continue
 		}
 		missing = append(missing, row.Name)
@@ -273,6 +273,12 @@ func (i *installer) throughSudo(ctx context.Context, argv []string, out io.Write
 	})
 	defer stop()
 	return c.Wait()
+}
+
+// wants reports whether Install is to bring a tool. A Go toolchain is not: that of
+// a distribution is often older than this module wants, and one built kbisect.
+func (o Options) wants(row Row) bool {
+	return row.Status == Missing || o.Extras && row.Status == Optional && row.Name != "go"
 }
 
 // verify looks again: a package manager may succeed and not have brought the

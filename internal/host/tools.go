@@ -61,6 +61,9 @@ func tools() []tool {
 		{name: firmware, need: "booting kernels (fast firmware)", find: findFirmware,
 			pkg: packages{"qemu-system-data", "qemu-common", "qemu-microvm", "qemu-system-x86-firmware"}},
 
+		{name: "ip", optional: true, need: "ip, tc and ss in the guest's shell", pkg: packages{"iproute2", "iproute", "iproute2", "iproute2"}, find: program("ip")},
+		{name: "zstd", optional: true, need: "kernel archives packed by it", pkg: same("zstd"), find: program("zstd")},
+		{name: "bzip2", optional: true, need: "kernel archives packed by it", pkg: same("bzip2"), find: program("bzip2")},
 		{name: "dpkg-deb", optional: true, need: "sources like debian:6.1", pkg: same("dpkg"), find: program("dpkg-deb")},
 		{name: "ccache", optional: true, need: "faster rebuilds", pkg: same("ccache"), find: versioned("ccache", "--version", [2]int{}, "")},
 		{name: "go", optional: true, need: "guest programs, unless built in", pkg: packages{"golang-go", "golang", "go", "go"},

@@ -23,6 +23,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -67,11 +68,29 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 	// connections of one process would only wait for each other.
 	db.SetMaxOpenConns(1)
 	s := &Store{dir: dir, db: db, now: time.Now}
-	if err := s.migrate(ctx); err != nil {
+	if err := s.migrateWaiting(ctx); err != nil {
 		db.Close()
 		return nil, err
 	}
 	return s, nil
+}
+
+// migrateWaiting repeats migrate while another process makes the same new
+// database a WAL one: SQLite does not wait for that, whatever its busy_timeout
+// (https://www.sqlite.org/wal.html, section 9).
+func (s *Store) migrateWaiting(ctx context.Context) error {
+	const pause = 20 * time.Millisecond
+	for deadline := time.Now().Add(busy); ; {
+		err := s.migrate(ctx)
+		if err == nil || !errors.Is(err, ErrBusy) || time.Now().After(deadline) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(pause):
+		}
+	}
 }
 
 // dsn builds the data source name. synchronous=FULL is what makes a commit in
