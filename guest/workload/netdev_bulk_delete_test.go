@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/kbisect/kbisect/guest/rtnl"
 	"golang.org/x/sys/unix"
@@ -49,20 +48,7 @@ func setUpBulk(t *testing.T, spec string) (Instance, *notes) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to make a network namespace")
 	}
-	w, p, err := Parse("netdev-bulk-delete,type=" + anyKind(t) + "," + spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &notes{metrics: map[string]float64{}, observed: map[string]int{}}
-	begin := time.Now()
-	inst, err := w.Setup(t.Context(), Env{Params: p, Rec: n, Now: func() int64 { return int64(time.Since(begin)) }})
-	var u *UnsupportedError
-	if errors.As(err, &u) {
-		t.Skipf("this kernel: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, _, inst, n := setUp(t, "netdev-bulk-delete,type="+anyKind(t)+","+spec)
 	return inst, n
 }
 

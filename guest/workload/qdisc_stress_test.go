@@ -1,11 +1,9 @@
 package workload
 
 import (
-	"errors"
 	"os"
 	"slices"
 	"testing"
-	"time"
 )
 
 // stress runs a specification on this machine's kernel, in a namespace.
@@ -14,20 +12,7 @@ func stress(t *testing.T, spec string) (*notes, int64) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root to make network namespaces")
 	}
-	w, p, err := Parse(spec)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &notes{metrics: map[string]float64{}, observed: map[string]int{}}
-	begin := time.Now()
-	inst, err := w.Setup(t.Context(), Env{Params: p, Rec: n, Now: func() int64 { return int64(time.Since(begin)) }})
-	var u *UnsupportedError
-	if errors.As(err, &u) {
-		t.Skipf("this kernel: %v", err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	w, p, inst, n := setUp(t, spec)
 	ops, err := inst.Run(t.Context())
 	if terr := inst.Teardown(); terr != nil {
 		t.Error(terr)

@@ -177,6 +177,27 @@ func (n *notes) Check(name string, want, got int64) error {
 	return nil
 }
 
+// setUp sets a specification up on this machine's kernel, or skips where that
+// lacks what it needs.
+func setUp(t *testing.T, spec string) (Workload, Params, Instance, *notes) {
+	t.Helper()
+	w, p, err := Parse(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &notes{metrics: map[string]float64{}, observed: map[string]int{}}
+	begin := time.Now()
+	inst, err := w.Setup(t.Context(), Env{Params: p, Rec: n, Now: func() int64 { return int64(time.Since(begin)) }})
+	var u *UnsupportedError
+	if errors.As(err, &u) {
+		t.Skipf("this kernel: %v", err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w, p, inst, n
+}
+
 // TestRealWorkloads runs each workload on this machine's kernel, in namespaces
 // of their own.
 func TestRealWorkloads(t *testing.T) {
@@ -189,24 +210,12 @@ func TestRealWorkloads(t *testing.T) {
 		"nexthop-delete,count=20":                   20, "nexthop-delete,count=20,flush=del": 20, "nexthop-delete,count=20,groups=false": 20,
 	} {
 		t.Run(spec, func(t *testing.T) {
-			w, p, err := Parse(spec)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := &notes{metrics: map[string]float64{}, observed: map[string]int{}}
-			begin := time.Now()
-			inst, err := w.Setup(t.Context(), Env{Params: p, Rec: n, Now: func() int64 { return int64(time.Since(begin)) }})
-			var u *UnsupportedError
-			if errors.As(err, &u) {
-				t.Skipf("this kernel: %v", err)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			w, p, inst, n := setUp(t, spec)
 			got, err := inst.Run(t.Context())
 			if terr := inst.Teardown(); terr != nil {
 				t.Error(terr)
 			}
+			var u *UnsupportedError
 			if errors.As(err, &u) {
 				t.Skipf("this kernel: %v", err)
 			}
