@@ -35,12 +35,11 @@ func Boot(ctx context.Context, env *Env, o BootOptions) error {
 	if err := o.Machine.check(); err != nil {
 		return err
 	}
+	need := func() error { return env.require(host.ForBooting()) }
 	if !isImage(o.Kernel) || o.Machine.Accel == "kvm" {
-		if err := env.ready(ctx, o.Machine); err != nil {
-			return err
-		}
+		need = func() error { return env.ready(ctx, o.Machine) } // which asks for those, too
 	}
-	if err := env.require(host.ForBooting()); err != nil {
+	if err := need(); err != nil {
 		return err
 	}
 	initrd, err := env.initramfs(ctx, true)

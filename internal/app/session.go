@@ -268,8 +268,8 @@ func (s *session) answer(ctx context.Context, q *question) (report.Comparison, e
 		if err := s.broken[x.commit]; err != nil {
 			return q.unmeasured(s.src.Version, with, without, report.Untestable, x.revision+": "+err.Error()), nil
 		}
-		x.identity = s.kernels[x.commit].Identity
 	}
+	s.identify(with, without)
 	if with.identity == without.identity && !s.opts.MeasureNoop {
 		return q.unmeasured(s.src.Version, with, without, report.NoOp, "both build to the same image"), nil
 	}
@@ -283,6 +283,13 @@ func (s *session) answer(ctx context.Context, q *question) (report.Comparison, e
 	}
 	c.Also, err = s.supplements(ctx, q)
 	return c, err
+}
+
+// identify says which kernels the sides run, all of which were built.
+func (s *session) identify(sides ...*side) {
+	for _, x := range sides {
+		x.identity = s.kernels[x.commit].Identity
+	}
 }
 
 // duel runs with and without in turn until the rules decide or the budget ends.

@@ -52,9 +52,7 @@ func (s *session) supplements(ctx context.Context, q *question) (rows []report.C
 		if a.same {
 			without.commit, without.revision = with.commit, with.revision
 		}
-		for _, x := range []*side{with, without} {
-			x.identity = s.kernels[x.commit].Identity
-		}
+		s.identify(with, without)
 		runs, err := s.fixed(ctx, &a.question, with, without, a.runs)
 		if err != nil {
 			return nil, err

@@ -124,9 +124,7 @@ func (s *session) point(ctx context.Context, q *question, r sweepRange, value in
 	at.workload, at.without = r.at(q.workload, value), r.at(q.without, value)
 	at.limit = orDefault(s.opts.Limit, sweepLimit)
 	with, without := sidesOf(&at)
-	for _, x := range []*side{with, without} {
-		x.identity = s.kernels[x.commit].Identity
-	}
+	s.identify(with, without)
 	begin := time.Now()
 	first, err := s.fixed(ctx, &at, with, without, 1)
 	if err != nil || time.Since(begin) > sweepSlow {
@@ -153,14 +151,10 @@ func pointOf(q *question, value int64, runs [2]outcomes, curves *[2]curve) repor
 			curves[i].add(value, x.X)
 		}
 	}
-	p.With = report.SideOf(stats.Summarize(sides[0], ratioLevel), 0)
-	p.Without = report.SideOf(stats.Summarize(sides[1], ratioLevel), 0)
+	c := stats.Compare(sides[0], sides[1], better(q.metric), ratioLevel)
+	p.With, p.Without, p.Ratio = report.SideOf(c.With, 0), report.SideOf(c.Without, 0), report.Num(c.Factor.Point)
 	for i, side := range []*report.Side{&p.With, &p.Without} {
 		side.Revision, side.Identity = runs[i].revision, runs[i].identity
-	}
-	p.Ratio = report.Unknown()
-	if len(sides[0]) > 0 && len(sides[1]) > 0 {
-		p.Ratio = report.Num(stats.Compare(sides[0], sides[1], better(q.metric), ratioLevel).Factor.Point)
 	}
 	return p
 }
@@ -179,7 +173,7 @@ func (c *curve) exponent() report.Exponent {
 	return report.Exponent{Value: report.Num(e), Error: report.Num(err)}
 }
 
-// sweepCost says how many runs a sweep makes at least and at most.
+// cost says how many runs a sweep makes at least and at most.
 func (r sweepRange) cost(questions int) string {
 	n := 2 * len(r.values) * questions
 	return fmt.Sprintf("%d to %d runs and their workloads, at most %s each", n, sweepRuns*n, ui.Span(sweepLimit))

@@ -61,7 +61,7 @@ func deltaInterval(c Comparison) string {
 	return fmt.Sprintf("%s to %s (%s)", signed(a), signed(b), percent(c.RatioConfidence))
 }
 
-// signed prints percent with a sign and three digits: "-3.75 %".
+// signed prints a change in percent with three digits: "-3.75 %", "4 %".
 func signed(x float64) string {
 	if math.Abs(x) >= 1000 {
 		return fmt.Sprintf("%+.0f %%", x)
