@@ -45,16 +45,16 @@ func (d *Duel) huge(n int) Direction {
 		if dir == Lower {
 			low, high = b, g
 		}
-		if clear(low, high, earlyFactor) && d.separated(dir) {
+		if apart(low, high, earlyFactor) && d.separated(dir) {
 			return dir
 		}
 	}
 	return 0
 }
 
-// clear reports whether every number of high is at least factor times every one
+// apart reports whether every number of high is at least factor times every one
 // of low. A censored low number has no upper end, so it never is.
-func clear(low, high *arm, factor float64) bool {
+func apart(low, high *arm, factor float64) bool {
 	top, bottom := 0.0, math.Inf(1)
 	for _, o := range low.runs {
 		if !o.HasNumber || o.Censored || o.Number < 0 {

@@ -190,29 +190,6 @@ func batch(info *gains, step *Step, pos float64, c Costs) float64 {
 	return top
 }
 
-// builtGroups marks the kernels that are there, under any of their revisions.
-func (s *Search) builtGroups() []bool {
-	out := make([]bool, len(s.group))
-	for v, b := range s.built {
-		if b {
-			out[s.root(v)] = true
-		}
-	}
-	out[s.root(GoodEnd)], out[s.root(BadEnd)] = true, true
-	return out
-}
-
-// runsOf counts the runs of a revision's kernel, under any of its revisions.
-func (s *Search) runsOf(v int) int {
-	n, r := 0, s.root(v)
-	for _, w := range s.tested {
-		if s.root(w) == r {
-			n += total(s.counts[w])
-		}
-	}
-	return n
-}
-
 // damping lowers the worth of revisions near untestable ones, which are likely
 // to be broken in the same way.
 func (s *Search) damping() []float64 {

@@ -24,6 +24,10 @@ type world struct {
 	endRuns  int
 	buildFor float64 // cost of a build in runs
 	merged   [][2]int
+	start    func(*bisect.Graph, bisect.Options) (strategy, error) // nil: newSearch
+	before   func(s strategy, step int)                            // looks at the steps in watch
+	watch    []int
+	after    func(s strategy) // looks at the end
 }
 
 // trip is what a search did.
@@ -31,6 +35,7 @@ type trip struct {
 	found              *bisect.Finding
 	right              bool
 	builds, runs, ends int
+	buildsAt12         int // builds in the first 12 steps
 	cost               float64
 }
 
@@ -47,10 +52,11 @@ func draw(p []float64, rng *rand.Rand) int {
 // explore runs one search to its end, or gives up after 2000 steps.
 func (w world) explore(t testing.TB, rng *rand.Rand) trip {
 	t.Helper()
-	s, err := bisect.NewSearch(w.graph, bisect.Options{Categories: len(w.good), Seed: 1})
-	if err != nil {
-		t.Fatal(err)
+	if w.start == nil {
+		w.start = newSearch
 	}
+	s, err := w.start(w.graph, bisect.Options{Categories: len(w.good), Seed: 1})
+	must(t, err)
 	for range w.endRuns {
 		must(t, s.Add(bisect.GoodEnd, draw(w.good, rng)))
 		must(t, s.Add(bisect.BadEnd, draw(w.bad, rng)))
@@ -61,7 +67,10 @@ func (w world) explore(t testing.TB, rng *rand.Rand) trip {
 	var out trip
 	flipped := map[int]bool{}
 	costs := bisect.Costs{Run: 1, Build: func(int) float64 { return w.buildFor }}
-	for range 2000 {
+	for i := range 2000 {
+		if slices.Contains(w.watch, i) {
+			w.before(s, i)
+		}
 		step := s.Next(costs)
 		if step.Found != nil {
 			out.found = step.Found
@@ -71,6 +80,7 @@ func (w world) explore(t testing.TB, rng *rand.Rand) trip {
 		v := step.Revision
 		if step.Build {
 			out.builds++
+			out.buildsAt12 += btoi(i < 12)
 			out.cost += w.buildFor
 			if w.broken != nil && w.broken(v) {
 				must(t, s.Untestable(v))
@@ -85,6 +95,9 @@ func (w world) explore(t testing.TB, rng *rand.Rand) trip {
 			out.runs++
 		}
 		out.cost++
+	}
+	if w.after != nil {
+		w.after(s)
 	}
 	return out
 }
