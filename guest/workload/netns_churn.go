@@ -348,11 +348,8 @@ func (r *churnRun) enterNext(ctx context.Context, since int64) (freed, took int6
 
 // checkGone is called inside a namespace under a limit of one beside those that
 // stay. That it could be made says that none of ours is left, unless one of
-// others ended meanwhile: then there would be room for a second.
+// others ended meanwhile: then there is room for a second, and the time is wrong.
 func (r *churnRun) checkGone() error {
-	if err := r.env.Rec.Check("namespaces left", 0, 0); err != nil {
-		return err
-	}
 	var lost int64
 	switch errno := unshareNet(); errno {
 	case 0:

@@ -75,7 +75,7 @@ func churn(t *testing.T, spec string, dismantled int) {
 	if n.metrics["elapsed"] != n.metrics["create"]+n.metrics["gone"] {
 		t.Errorf("elapsed is not the sum: %v", n.metrics)
 	}
-	for _, name := range []string{"namespaces left", "namespaces of others that ended meanwhile", "limit restored"} {
+	for _, name := range []string{"namespaces of others that ended meanwhile", "limit restored"} {
 		if !slices.Contains(n.checks, name) {
 			t.Errorf("no check %q among %q", name, n.checks)
 		}
