@@ -225,20 +225,31 @@ func newIndex(ctx context.Context, repo gitx.Repo, base string, patches []Patch)
 
 // fillSmall enters the touched files that the base has.
 func (ix *index) fillSmall(ctx context.Context, patches []Patch) error {
-	args := []string{"--literal-pathspecs", "ls-tree", "-z", "--full-tree", ix.base, "--"}
+	var names []string
 	for _, p := range patches {
-		args = append(args, p.Files...)
+		names = append(names, p.Files...)
 	}
-	out, err := ix.repo.Output(ctx, args...)
-	if err != nil {
-		return err
+	slices.Sort(names)
+	var entries strings.Builder
+	for chunk := range slices.Chunk(slices.Compact(names), maxNames) {
+		out, err := ix.repo.Output(ctx, append([]string{"--literal-pathspecs", "ls-tree", "-z", "--full-tree", ix.base, "--"}, chunk...)...)
+		if err != nil {
+			return err
+		}
+		// The form of ls-tree is one that update-index reads. A folder where a patch
+		// has a file is no entry.
+		for e := range strings.SplitAfterSeq(out, "\x00") {
+			if strings.HasPrefix(e, "1") {
+				entries.WriteString(e)
+			}
+		}
 	}
-	// The form of ls-tree is one that update-index reads. A folder where a patch
-	// has a file is no entry.
-	entries := strings.SplitAfter(out, "\x00")
-	entries = slices.DeleteFunc(entries, func(e string) bool { return !strings.HasPrefix(e, "1") })
-	return ix.git(ctx, small, []byte(strings.Join(entries, "")), nil, "update-index", "-z", "--index-info")
+	return ix.git(ctx, small, []byte(entries.String()), nil, "update-index", "-z", "--index-info")
 }
+
+// maxNames is how many paths one git command is given: at 4 KiB each they are
+// less than the 2 MiB a command line has room for.
+const maxNames = 400
 
 // sweep removes what a process that was killed left. A patch takes a second.
 func sweep(parent string) {

@@ -11,18 +11,16 @@ package series
 
 import (
 	"bytes"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
-	"mime"
-	"mime/quotedprintable"
 	"net/textproto"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
@@ -80,29 +78,78 @@ func (p *Patch) parse(data []byte) error {
 	if len(data) > MaxPatch {
 		return fmt.Errorf("larger than %d MiB", MaxPatch>>20)
 	}
-	data, err := decodeMail(p.normalise(data))
-	if err != nil {
-		return err
+	if bytes.HasPrefix(data, []byte("\xff\xfe")) || bytes.HasPrefix(data, []byte("\xfe\xff")) {
+		return errors.New("it is in UTF-16, as some shells write what goes to a file: make it again as UTF-8 (git diff --output=FILE)")
 	}
-	data = p.normalise(data) // inside the encoding, as mailers that send base64 do
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	trimmed := bytes.TrimLeft(data, " \t\r\n")
+	if plain, _ := endInLF(trimmed); isMail(plain) {
+		m, err := parseMail(1, 1+bytes.Count(data[:len(data)-len(trimmed)], []byte("\n")), trimmed)
+		if err != nil {
+			return err
+		}
+		if n := len(mailStart.FindAllIndex(plain, -1)); n > 1 {
+			return severalError(n)
+		}
+		return p.fromMail(m)
+	}
+	return p.parseDiff(p.normalise(data), place{line: 1, of: "line"})
+}
+
+func severalError(n int) error {
+	return fmt.Errorf("it holds %d patches and one is wanted: split it (git mailsplit -o. FILE)", n)
+}
+
+// place is where in a file a diff begins. of says what is counted.
+type place struct {
+	line int
+	of   string
+}
+
+// parseDiff reads the diff itself, with or without something before it, and
+// makes it the patch's data.
+func (p *Patch) parseDiff(data []byte, at place) error {
 	if n := len(mailStart.FindAllIndex(data, -1)); n > 1 {
-		return fmt.Errorf("it holds %d patches and one is wanted: split it (git mailsplit -o. FILE)", n)
+		return severalError(n)
+	}
+	if n := len(logStart.FindAllIndex(data, -1)); n > 1 {
+		return fmt.Errorf("it is a log of %d commits and one patch is wanted: make it with git format-patch", n)
 	}
 	files, preamble, err := gitdiff.Parse(bytes.NewReader(data))
 	if err != nil {
-		return fmt.Errorf("%w: is it complete, and did no mailer wrap its lines or turn its tabs into spaces?", err)
+		return fmt.Errorf("%s: is it complete, and did no mailer wrap its lines or turn its tabs into spaces?", at.shift(err))
 	}
 	if len(files) == 0 {
-		return errors.New("it has no diff: a cover letter, or not a patch")
+		return ErrNoDiff
 	}
 	if err := stripPlain(files, len(gitHeader.FindAllIndex(data, -1))); err != nil {
 		return err
 	}
 	p.files, p.Data = files, data
-	if p.Subject = subject(preamble); p.Subject == "" {
+	if p.Subject == "" {
+		p.Subject = subject(preamble)
+	}
+	if p.Subject == "" {
 		p.Subject = filepath.Base(p.Name)
 	}
 	return p.listFiles()
+}
+
+// libraryLine is how gitdiff says where in what it was given something is wrong.
+var libraryLine = regexp.MustCompile(`^gitdiff: line (\d+): `)
+
+// shift says where in the file it is.
+func (at place) shift(err error) string {
+	text := err.Error()
+	m := libraryLine.FindStringSubmatch(text)
+	if m == nil {
+		return text
+	}
+	n, err := strconv.Atoi(m[1])
+	if err != nil {
+		return text
+	}
+	return fmt.Sprintf("%s %d: %s", at.of, at.line+n-1, text[len(m[0]):])
 }
 
 // gitHeader is the line git begins the diff of each file with.
@@ -139,44 +186,21 @@ func stripPlain(files []*gitdiff.File, headers int) error {
 // mailStart is the line git format-patch begins a patch with.
 var mailStart = regexp.MustCompile(`(?m)^From [0-9a-f]{40,64} Mon Sep 17 00:00:00 2001$`)
 
+// logStart is the line git log begins a commit with.
+var logStart = regexp.MustCompile(`(?m)^commit [0-9a-f]{40,64}( \(.*\))?\nAuthor: `)
+
 // crlfHeader is a line of the diff's own frame that ends in CR: the file went
 // through something that ends lines with CRLF. A patch of a file that has CRLF
 // itself has them in its hunks only.
 var crlfHeader = regexp.MustCompile(`(?m)^(diff --git |--- |\+\+\+ |@@ -|Subject: |From ).*\r$`)
 
 func (p *Patch) normalise(data []byte) []byte {
-	if !crlfHeader.Match(data) {
-		return data
+	data, changed := endInLF(data)
+	if changed {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%s: its lines end in CRLF; read as if they ended in LF", p.Name))
 	}
-	p.Warnings = append(p.Warnings, fmt.Sprintf("%s: its lines end in CRLF; read as if they ended in LF", p.Name))
-	return bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	return data
 }
-
-// decodeMail undoes the transfer encoding of a mail whose body is encoded.
-func decodeMail(data []byte) ([]byte, error) {
-	head, body, ok := bytes.Cut(data, []byte("\n\n"))
-	if !ok || len(head) > 64<<10 { // no mail has such a header
-		return data, nil
-	}
-	var r io.Reader
-	switch encoding := mailHeader(string(head), "Content-Transfer-Encoding"); strings.ToLower(encoding) {
-	case "base64":
-		r = base64.NewDecoder(base64.StdEncoding, bytes.NewReader(body))
-	case "quoted-printable":
-		r = quotedprintable.NewReader(bytes.NewReader(body))
-	default:
-		return data, nil
-	}
-	plain, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("decode mail: %w", err)
-	}
-	// The header stays, for its subject, and no longer says that it is encoded.
-	head = transferEncoding.ReplaceAll(head, []byte("X-Was-Encoded:"))
-	return slices.Concat(head, []byte("\n\n"), plain), nil
-}
-
-var transferEncoding = regexp.MustCompile(`(?mi)^Content-Transfer-Encoding:`)
 
 // mailHeader returns a header field, unfolded, "" if it is not there.
 func mailHeader(head, name string) string {
@@ -214,9 +238,11 @@ func subject(preamble string) string {
 			s = h.Title
 		}
 	}
-	if d, err := new(mime.WordDecoder).DecodeHeader(s); err == nil {
-		s = d
-	}
+	return cleanSubject(decodeHeader(s))
+}
+
+// cleanSubject takes off what mailers and git format-patch put before a title.
+func cleanSubject(s string) string {
 	for {
 		at := bracket.FindStringIndex(s)
 		if at == nil {
