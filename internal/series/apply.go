@@ -225,13 +225,8 @@ func newIndex(ctx context.Context, repo gitx.Repo, base string, patches []Patch)
 
 // fillSmall enters the touched files that the base has.
 func (ix *index) fillSmall(ctx context.Context, patches []Patch) error {
-	var names []string
-	for _, p := range patches {
-		names = append(names, p.Files...)
-	}
-	slices.Sort(names)
 	var entries strings.Builder
-	for chunk := range slices.Chunk(slices.Compact(names), maxNames) {
+	for chunk := range slices.Chunk(allFiles(patches), maxNames) {
 		out, err := ix.repo.Output(ctx, append([]string{"--literal-pathspecs", "ls-tree", "-z", "--full-tree", ix.base, "--"}, chunk...)...)
 		if err != nil {
 			return err
@@ -245,6 +240,16 @@ func (ix *index) fillSmall(ctx context.Context, patches []Patch) error {
 		}
 	}
 	return ix.git(ctx, small, []byte(entries.String()), nil, "update-index", "-z", "--index-info")
+}
+
+// allFiles returns the files that patches touch, sorted.
+func allFiles(patches []Patch) []string {
+	var names []string
+	for _, p := range patches {
+		names = append(names, p.Files...)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // maxNames is how many paths one git command is given: at 4 KiB each they are

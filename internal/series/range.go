@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kbisect/kbisect/internal/gitx"
 )
@@ -49,45 +50,71 @@ func RangePatches(ctx context.Context, repo gitx.Repo, from, to string) ([]Patch
 	if len(commits) > MaxSeries {
 		return nil, fmt.Errorf("%s..%s has %d commits, and a series has at most %d: bisect it as a range instead (--good %s --bad %s)", from, to, len(commits), MaxSeries, from, to)
 	}
+	slices.Reverse(commits)
+	patches, err := commitPatches(ctx, repo, commits)
+	if err == nil && len(patches) == 0 {
+		err = fmt.Errorf("%s..%s has no commit that changes anything: is %s older than %s?", from, to, from, to)
+	}
+	return patches, err
+}
+
+// commitPatches makes patches of commits, as git format-patch would: with their
+// renames, and with binary files whole. One git makes all of them.
+func commitPatches(ctx context.Context, repo gitx.Repo, commits []gitx.Commit) ([]Patch, error) {
+	var ids strings.Builder
+	for _, c := range commits {
+		ids.WriteString(c.ID + "\n")
+	}
+	out := &bounded{max: MaxMailbox}
+	err := repo.Do(ctx, gitx.Command{Stdin: strings.NewReader(ids.String()), Stdout: out, Args: []string{
+		"diff-tree", "--stdin", "--root", "-p", "-M", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color",
+		"--encoding=UTF-8", "--format=#%H %s", "--src-prefix=a/", "--dst-prefix=b/"}})
+	if out.over {
+		return nil, fmt.Errorf("the diffs of %d commits are larger than %d MiB: choose fewer", len(commits), MaxMailbox>>20)
+	}
+	if err != nil {
+		return nil, err
+	}
 	var patches []Patch
-	for _, c := range slices.Backward(commits) {
-		p, empty, err := commitPatch(ctx, repo, c.ID)
+	rest := out.b.Bytes()
+	for _, c := range commits {
+		// No line of a diff begins with "#". A commit without a diff is not printed.
+		after, ok := bytes.CutPrefix(rest, []byte("#"+c.ID+" "))
+		if !ok {
+			continue
+		}
+		diff := after
+		if end := bytes.Index(after, []byte("\n#")); end >= 0 {
+			diff, rest = after[:end+1], after[end+1:]
+		} else {
+			rest = nil
+		}
+		p, err := commitPatch(c.ID, diff)
 		if err != nil {
 			return nil, err
 		}
-		if !empty {
-			patches = append(patches, p)
-		}
+		patches = append(patches, p)
 	}
-	if len(patches) == 0 {
-		return nil, fmt.Errorf("%s..%s has no commit that changes anything: is %s older than %s?", from, to, from, to)
+	if len(rest) > 0 {
+		return nil, fmt.Errorf("read the diffs of %d commits: %.80q was not expected", len(commits), rest)
 	}
 	return patches, nil
 }
 
-// commitPatch makes a patch of a commit, as git format-patch would: with its
-// renames, and with binary files whole.
-func commitPatch(ctx context.Context, repo gitx.Repo, id string) (p Patch, empty bool, err error) {
-	out := &bounded{max: MaxPatch + 1<<16}
-	err = repo.Do(ctx, gitx.Command{Stdout: out, Args: []string{
-		"diff-tree", "--root", "-p", "-M", "--binary", "--full-index", "--no-ext-diff", "--no-textconv", "--no-color",
-		"--encoding=UTF-8", "--format=%s", "--src-prefix=a/", "--dst-prefix=b/", id}})
-	name := fmt.Sprintf("commit %.12s", id)
-	if out.over {
-		return p, false, &ParseError{Name: name, Err: fmt.Errorf("larger than %d MiB", MaxPatch>>20)}
+// commitPatch reads what git printed of one commit: the subject, an empty line
+// and the diff.
+func commitPatch(id string, text []byte) (Patch, error) {
+	p := Patch{Name: fmt.Sprintf("commit %.12s", id)}
+	title, diff, _ := bytes.Cut(text, []byte("\n"))
+	p.Subject = cleanSubject(string(title))
+	err := fmt.Errorf("larger than %d MiB", MaxPatch>>20)
+	if len(diff) <= MaxPatch {
+		err = p.parseDiff(bytes.TrimPrefix(diff, []byte("\n")), place{line: 1, of: "line"})
 	}
 	if err != nil {
-		return p, false, err
+		return Patch{}, &ParseError{Name: p.Name, Err: err}
 	}
-	title, diff, _ := bytes.Cut(out.b.Bytes(), []byte("\n"))
-	if diff = bytes.TrimPrefix(diff, []byte("\n")); len(diff) == 0 {
-		return p, true, nil
-	}
-	p = Patch{Name: name, Subject: cleanSubject(string(title))}
-	if err := p.parseDiff(diff, place{line: 1, of: "line"}); err != nil {
-		return p, false, &ParseError{Name: name, Err: err}
-	}
-	return p, false, nil
+	return p, nil
 }
 
 // bounded keeps what is written up to a bound and then fails, which ends git.

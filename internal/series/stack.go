@@ -72,23 +72,14 @@ func Stack(ctx context.Context, repo gitx.Repo, base string, patches []Patch) ([
 		return nil, err
 	}
 	defer ix.close()
-	s := &stack{ix: ix, trees: newForest(repo, ix.base)}
+	s := &stack{ix: ix}
+	if s.trees, err = newForest(ctx, repo, ix.base, allFiles(patches)); err != nil {
+		return nil, err
+	}
 	if s.entries, err = ix.entries(ctx); err != nil {
 		return nil, err
 	}
-	var commits []string
-	at := ix.base
-	for i, p := range patches {
-		next, fits, err := s.push(ctx, at, p)
-		if err != nil {
-			return nil, fmt.Errorf("patch %d of %d (%s): %w", i+1, len(patches), p.Subject, err)
-		}
-		if !fits {
-			return nil, s.explain(ctx, at, i, patches)
-		}
-		commits, at = append(commits, next), next
-	}
-	return commits, nil
+	return s.pushAll(ctx, patches)
 }
 
 // stack is the state between two patches. Only the touched files are in the
@@ -98,6 +89,30 @@ type stack struct {
 	ix      *index
 	trees   *forest
 	entries map[string]entry // of the index
+}
+
+// maxPack is how much is collected before it is written, in bytes.
+const maxPack = 32 << 20
+
+func (s *stack) pushAll(ctx context.Context, patches []Patch) ([]string, error) {
+	var commits []string
+	at := s.ix.base
+	for i, p := range patches {
+		next, fits, err := s.push(ctx, at, p)
+		if err != nil {
+			return nil, fmt.Errorf("patch %d of %d (%s): %w", i+1, len(patches), p.Subject, err)
+		}
+		if !fits || s.trees.pack.Len() > maxPack || i == len(patches)-1 {
+			if err := s.ix.repo.WritePack(ctx, s.trees.pack); err != nil {
+				return nil, err
+			}
+		}
+		if !fits {
+			return nil, s.explain(ctx, at, i, patches)
+		}
+		commits, at = append(commits, next), next
+	}
+	return commits, nil
 }
 
 // push applies one patch and commits the result on parent.
@@ -119,12 +134,11 @@ func (s *stack) push(ctx context.Context, parent string, p Patch) (id string, fi
 		return "", false, err
 	}
 	s.entries = now
-	tree, err := s.trees.update(ctx, changes)
+	tree, err := s.trees.update(changes)
 	if err != nil {
 		return "", false, err
 	}
-	id, err = s.ix.repo.CommitTree(ctx, tree, p.Subject+"\n", parent)
-	return id, true, err
+	return s.trees.pack.AddCommit(tree, p.Subject+"\n", parent), true, nil
 }
 
 // changed compares two states of the index. It makes sure that git changed what

@@ -1,7 +1,6 @@
 package series
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"maps"
@@ -15,140 +14,43 @@ import (
 // entry is one name in a tree; the zero entry is none.
 type entry struct{ mode, id string }
 
-const treeMode = "040000"
-
 // forest is a commit's tree in which files are changed again and again. Folders
-// are read when something in them changes, and written when it has.
+// are read once; what changes is collected in a pack, and its ids are computed
+// here, so that no git runs for a change.
 type forest struct {
 	repo    gitx.Repo
-	root    string                      // tree or commit that folders were not read from yet
+	pack    *gitx.Pack
+	root    string                      // id of the tree it began with
 	folders map[string]map[string]entry // by path, "" is the root
 }
 
-func newForest(repo gitx.Repo, commit string) *forest {
-	return &forest{repo: repo, root: commit, folders: map[string]map[string]entry{}}
-}
-
-// update changes files (the zero entry removes one) and returns the id of the
-// tree that results, which is written with all its folders.
-func (f *forest) update(ctx context.Context, changes map[string]entry) (string, error) {
-	dirty := map[string]bool{"": true}
-	// What goes away goes first: a file may make room for a folder.
-	names := slices.SortedFunc(maps.Keys(changes), func(a, b string) int {
-		if gone := changes[a] == (entry{}); gone != (changes[b] == entry{}) {
-			if gone {
-				return -1
-			}
-			return 1
-		}
-		return strings.Compare(a, b)
-	})
+// newForest reads, of a commit, the folders that the named files are in.
+func newForest(ctx context.Context, repo gitx.Repo, commit string, names []string) (*forest, error) {
+	root, err := repo.TreeID(ctx, commit)
+	if err != nil {
+		return nil, err
+	}
+	f := &forest{repo: repo, pack: gitx.NewPack(root), root: root, folders: map[string]map[string]entry{}}
+	wanted := map[string]bool{}
 	for _, name := range names {
-		if err := f.set(ctx, name, changes[name], dirty); err != nil {
-			return "", err
+		for dir, _ := parent(name); dir != ""; dir, _ = parent(dir) {
+			wanted[dir] = true
 		}
 	}
-	return f.write(ctx, dirty)
-}
-
-// set changes one file and notes the folders above it in dirty.
-func (f *forest) set(ctx context.Context, name string, e entry, dirty map[string]bool) error {
-	dir, base := parent(name)
-	folder, err := f.folder(ctx, dir)
-	if err != nil {
-		return err
+	if f.folders[""], err = f.list(ctx, root); err != nil {
+		return nil, err
 	}
-	if e == (entry{}) {
-		delete(folder, base)
-	} else {
-		if folder[base].mode == treeMode {
-			return fmt.Errorf("put %q into the tree: it is a folder there", name)
-		}
-		folder[base] = e
-	}
-	for ; dir != ""; dir, _ = parent(dir) {
-		dirty[dir] = true
-		if err := f.enter(ctx, dir); err != nil {
-			return err
-		}
-	}
-	if e == (entry{}) {
-		return f.prune(ctx, name)
-	}
-	return nil
-}
-
-// enter makes sure that a folder stands in the one above it.
-func (f *forest) enter(ctx context.Context, dir string) error {
-	up, base := parent(dir)
-	folder, err := f.folder(ctx, up)
-	if err != nil {
-		return err
-	}
-	if _, ok := folder[base]; !ok {
-		folder[base] = entry{mode: treeMode}
-	}
-	return nil
-}
-
-// prune removes the folders above a removed file that are empty now, as git has
-// none such.
-func (f *forest) prune(ctx context.Context, name string) error {
-	for dir, _ := parent(name); dir != ""; dir, _ = parent(dir) {
-		folder, err := f.folder(ctx, dir)
-		if err != nil {
-			return err
-		}
-		if len(folder) > 0 {
-			return nil
-		}
-		up, base := parent(dir)
-		above, err := f.folder(ctx, up)
-		if err != nil {
-			return err
-		}
-		delete(above, base)
-		delete(f.folders, dir)
-	}
-	return nil
-}
-
-func parent(name string) (dir, base string) {
-	dir, base = path.Split(name)
-	return strings.TrimSuffix(dir, "/"), base
-}
-
-// folder returns what is in a folder, a new one if there is none.
-func (f *forest) folder(ctx context.Context, dir string) (map[string]entry, error) {
-	if known, ok := f.folders[dir]; ok {
-		return known, nil
-	}
-	id := f.root
-	if dir != "" {
-		up, base := parent(dir)
-		above, err := f.folder(ctx, up)
-		if err != nil {
-			return nil, err
-		}
-		e, ok := above[base]
-		if ok && e.mode != treeMode {
-			return nil, fmt.Errorf("put files into %q: it is a file in the tree", dir)
-		}
-		id = e.id
-	}
-	read := map[string]entry{}
-	if id != "" {
-		var err error
-		if read, err = f.read(ctx, id); err != nil {
+	for dirs := range slices.Chunk(slices.Sorted(maps.Keys(wanted)), maxNames) {
+		if err := f.load(ctx, dirs); err != nil {
 			return nil, err
 		}
 	}
-	f.folders[dir] = read
-	return read, nil
+	return f, f.check()
 }
 
-func (f *forest) read(ctx context.Context, id string) (map[string]entry, error) {
-	out, err := f.repo.Output(ctx, "ls-tree", "-z", "--full-tree", id)
+// list reads one tree.
+func (f *forest) list(ctx context.Context, id string, args ...string) (map[string]entry, error) {
+	out, err := f.repo.Output(ctx, append([]string{"--literal-pathspecs", "ls-tree", "-z", "--full-tree", id}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -168,31 +70,161 @@ func (f *forest) read(ctx context.Context, id string) (map[string]entry, error) 
 	return all, nil
 }
 
-// write writes the changed folders, the deepest first, one git for each depth.
-func (f *forest) write(ctx context.Context, dirty map[string]bool) (string, error) {
-	byDepth := map[int][]string{}
-	for dir := range dirty {
-		if _, ok := f.folders[dir]; ok { // else it is gone
-			byDepth[depth(dir)] = append(byDepth[depth(dir)], dir)
+// load reads folders, those that are there, with one git.
+func (f *forest) load(ctx context.Context, dirs []string) error {
+	args := []string{"-t", "--"}
+	for _, dir := range dirs {
+		args = append(args, dir+"/")
+	}
+	all, err := f.list(ctx, f.root, args...)
+	if err != nil {
+		return err
+	}
+	for name, e := range all {
+		// The folders on the way to those that were asked for are listed in part.
+		dir, base := parent(name)
+		if _, asked := slices.BinarySearch(dirs, dir); !asked {
+			continue
+		}
+		if f.folders[dir] == nil {
+			f.folders[dir] = map[string]entry{}
+		}
+		f.folders[dir][base] = e
+	}
+	return nil
+}
+
+// check makes sure that folders were read to the last name, by their ids: a name
+// that is lost here would be a file that a commit removes.
+func (f *forest) check() error {
+	for dir, folder := range f.folders {
+		want := f.root
+		if dir != "" {
+			up, base := parent(dir)
+			want = f.folders[up][base].id
+		}
+		data, err := encode(folder)
+		if err != nil {
+			return err
+		}
+		if got := f.pack.ID("tree", data); got != want {
+			return fmt.Errorf("read tree: %q was read as %s and is %q", dir, got, want)
 		}
 	}
+	return nil
+}
+
+func encode(folder map[string]entry) ([]byte, error) {
+	entries := make([]gitx.TreeEntry, 0, len(folder))
+	for name, e := range folder {
+		entries = append(entries, gitx.TreeEntry{Mode: e.mode, Name: name, ID: e.id})
+	}
+	slices.SortFunc(entries, gitx.CompareTreeNames)
+	return gitx.EncodeTree(entries)
+}
+
+// update changes files (the zero entry removes one) and returns the id of the
+// tree that results, which is in the pack with all its new folders.
+func (f *forest) update(changes map[string]entry) (string, error) {
+	dirty := map[string]bool{"": true}
+	// What goes away goes first: a file may make room for a folder.
+	var gone, here []string
+	for _, name := range slices.Sorted(maps.Keys(changes)) {
+		if changes[name] == (entry{}) {
+			gone = append(gone, name)
+		} else {
+			here = append(here, name)
+		}
+	}
+	for _, name := range gone {
+		f.remove(name, dirty)
+	}
+	for _, name := range here {
+		if err := f.put(name, changes[name], dirty); err != nil {
+			return "", err
+		}
+	}
+	return f.write(dirty)
+}
+
+// remove takes a file out, and the folders above it that are empty then, as git
+// has none such.
+func (f *forest) remove(name string, dirty map[string]bool) {
+	dir, base := parent(name)
+	delete(f.folders[dir], base)
+	for dir != "" {
+		dirty[dir] = true
+		up, base := parent(dir)
+		if len(f.folders[dir]) == 0 {
+			delete(f.folders[up], base)
+			delete(f.folders, dir)
+		}
+		dir = up
+	}
+}
+
+// put sets a file and makes the folders above it that are not there.
+func (f *forest) put(name string, e entry, dirty map[string]bool) error {
+	dir, base := parent(name)
+	if err := f.enter(dir, dirty); err != nil {
+		return err
+	}
+	if f.folders[dir][base].mode == gitx.TreeFolder {
+		return fmt.Errorf("put %q into the tree: it is a folder there", name)
+	}
+	f.folders[dir][base] = e
+	return nil
+}
+
+func (f *forest) enter(dir string, dirty map[string]bool) error {
+	if dir == "" {
+		return nil
+	}
+	up, base := parent(dir)
+	if err := f.enter(up, dirty); err != nil {
+		return err
+	}
+	dirty[dir] = true
+	switch e, ok := f.folders[up][base]; {
+	case !ok:
+		f.folders[up][base] = entry{mode: gitx.TreeFolder}
+		f.folders[dir] = map[string]entry{}
+	case e.mode != gitx.TreeFolder:
+		return fmt.Errorf("put files into %q: it is a file in the tree", dir)
+	}
+	return nil
+}
+
+func parent(name string) (dir, base string) {
+	dir, base = path.Split(name)
+	return strings.TrimSuffix(dir, "/"), base
+}
+
+// write makes trees of the changed folders, the deepest first.
+func (f *forest) write(dirty map[string]bool) (string, error) {
+	dirs := slices.SortedFunc(maps.Keys(dirty), func(a, b string) int {
+		if d := depth(b) - depth(a); d != 0 {
+			return d
+		}
+		return strings.Compare(a, b)
+	})
 	var id string
-	for _, d := range slices.Backward(slices.Sorted(maps.Keys(byDepth))) {
-		dirs := byDepth[d]
-		slices.Sort(dirs)
-		ids, err := f.makeTrees(ctx, dirs)
+	for _, dir := range dirs {
+		folder, ok := f.folders[dir]
+		if !ok { // it is gone
+			continue
+		}
+		data, err := encode(folder)
 		if err != nil {
 			return "", err
 		}
-		for i, dir := range dirs {
-			id = ids[i]
-			if dir != "" {
-				up, base := parent(dir)
-				f.folders[up][base] = entry{mode: treeMode, id: id}
-			}
+		id = f.pack.Add("tree", data)
+		if dir != "" {
+			up, base := parent(dir)
+			f.folders[up][base] = entry{mode: gitx.TreeFolder, id: id}
 		}
 	}
-	return id, nil // the root is the last
+	return id, nil // of the root, which is the last
 }
 
 func depth(dir string) int {
@@ -200,35 +232,4 @@ func depth(dir string) int {
 		return 0
 	}
 	return 1 + strings.Count(dir, "/")
-}
-
-// makeTrees writes folders whose sub-folders are written.
-func (f *forest) makeTrees(ctx context.Context, dirs []string) ([]string, error) {
-	var in, out bytes.Buffer
-	for _, dir := range dirs {
-		folder := f.folders[dir]
-		for _, name := range slices.Sorted(maps.Keys(folder)) {
-			e := folder[name]
-			fmt.Fprintf(&in, "%s %s %s\t%s\x00", e.mode, kind(e.mode), e.id, name)
-		}
-		in.WriteByte(0) // ends one tree
-	}
-	if err := f.repo.Do(ctx, gitx.Command{Args: []string{"mktree", "-z", "--batch"}, Stdin: &in, Stdout: &out}); err != nil {
-		return nil, err
-	}
-	ids := strings.Fields(out.String())
-	if len(ids) != len(dirs) {
-		return nil, fmt.Errorf("write trees: git wrote %d of %d", len(ids), len(dirs))
-	}
-	return ids, nil
-}
-
-func kind(mode string) string {
-	switch mode {
-	case treeMode:
-		return "tree"
-	case "160000":
-		return "commit"
-	}
-	return "blob"
 }
