@@ -61,6 +61,7 @@ func TestHistories(t *testing.T) {
 			if len(h.Commits) != want.commits || h.Good != src.Head || h.Bad != h.Commits[len(h.Commits)-1] {
 				t.Fatalf("%d commits from %.12s to %.12s, want %d", len(h.Commits), h.Good, h.Bad, want.commits)
 			}
+			t.Logf("%s..%s, culprit %s, broken %v", h.Good, h.Bad, h.Culprit, h.Broken)
 			culprit := ""
 			if want.culprit > 0 {
 				culprit = h.Commits[want.culprit-1]
