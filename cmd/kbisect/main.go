@@ -63,7 +63,7 @@ const (
 )
 
 const exitHelp = `Exit codes: 0 a verdict was reached, 1 wrong usage, 2 inconclusive,
-3 with and without do not differ, 4 the host or the tools failed,
+3 with and without, or the ends, do not differ, 4 the host or the tools failed,
 5 nothing could be tested, 130 interrupted (kbisect resume goes on).`
 
 // exitCode is the one place where an error becomes an exit code.
@@ -102,7 +102,8 @@ type terminal struct {
 // run is main without the process: it returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	t := &terminal{stdin, stdout, stderr}
-	err := newApp(t).RunContext(ctx, args)
+	a := newApp(t)
+	err := a.RunContext(ctx, flagsFirst(a, args))
 	code := exitCode(err)
 	if err != nil && ctx.Err() != nil {
 		code = exitInterrupted
@@ -151,7 +152,7 @@ func newApp(t *terminal) *cli.App {
 		},
 		Commands: []*cli.Command{
 			newRunCommand(t), newListCommand(t), newDoctorCommand(t), newBootCommand(t), newBuildCommand(t),
-			newRunsCommand(t), newShowCommand(t), newResumeCommand(t), newCacheCommand(t), newCompletionCommand(t),
+			newRunsCommand(t), newShowCommand(t), newResumeCommand(t), newRejudgeCommand(t), newCacheCommand(t), newCompletionCommand(t),
 		},
 		Action: func(c *cli.Context) error {
 			name := c.Args().First()
@@ -207,15 +208,8 @@ func flagNames(c *cli.Context) []string {
 	return names
 }
 
-// checkArgs refuses an argument that looks like a flag, which cli takes as an
-// argument when it stands behind one, and too many arguments.
+// checkArgs refuses too many arguments.
 func checkArgs(c *cli.Context, most int) error {
-	for _, a := range c.Args().Slice() {
-		if strings.HasPrefix(a, "-") && a != "-" {
-			return app.Usagef("put flags before the arguments: kbisect "+c.Command.Name+" "+a+" ...",
-				"flag %s stands after an argument", a)
-		}
-	}
 	if most >= 0 && c.NArg() > most {
 		return app.Usagef("kbisect "+c.Command.Name+" --help", "unexpected argument %q", c.Args().Get(most))
 	}

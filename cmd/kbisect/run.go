@@ -11,6 +11,11 @@ const runHelp = `For each CASE of the catalog (kbisect list cases), build the ke
 without its fix, boot both in QEMU in turn, run the case's workload, and say
 what the fix does. With --patch and -w the patch is yours instead.
 
+With --good and --bad, or --series, find the commit or patch that made the
+workload's metric worse: the ends are measured first, then the revisions that
+tell most a second, and the culprit is confirmed against its parent on fresh
+boots. -- PATH... keeps the commits that change one of these paths.
+
 Examples:
   kbisect run nexthop-delete
   kbisect run --kernel debian:6.12 netdev-wait-allrefs nexthop-delete
@@ -18,6 +23,9 @@ Examples:
   kbisect run --all --kernel debian:6.1
   kbisect run --sweep count=100,1000,4000,16384 nexthop-delete
   kbisect run --patch my.patch -w netdev-delete,count=200 --threshold 'elapsed>5s'
+  kbisect run --kernel ~/net-next --good v6.1 --bad HEAD -w nexthop-delete --threshold 'flush>500ms' -- net/
+  kbisect run --kernel debian:6.1 --series thread.mbox -w nexthop-delete,count=200
+  kbisect run --kernel ~/net-next --series v6.1..topic --each -w netdev-delete
 
 SRC of --kernel is a git tree, a tarball, or debian:VERSION (the distribution's
 source package, fetched without root). A patch that the tree already has is
@@ -31,8 +39,8 @@ func newRunCommand(t *terminal) *cli.Command {
 	var install, asJSON bool
 	return &cli.Command{
 		Name:         "run",
-		Usage:        "measure kernels with and without a patch",
-		ArgsUsage:    "[CASE...]",
+		Usage:        "measure kernels with and without a patch, or find the commit that changed them",
+		ArgsUsage:    "[CASE...] | [-- PATH...]",
 		Description:  runHelp,
 		BashComplete: completeCases,
 		Flags: append(append(kernelFlags(&o.Kernel, &o.Config), machineFlags(&o.Machine)...),
@@ -52,6 +60,17 @@ func newRunCommand(t *terminal) *cli.Command {
 			&cli.StringFlag{Name: "catalog", Usage: "`DIR` with cases instead of the built-in catalog", Destination: &o.Catalog, TakesFile: true},
 			&cli.BoolFlag{Name: "all", Usage: "every case of the catalog, in one table", Destination: &o.All},
 			&cli.StringFlag{Name: "sweep", Usage: "measure at several values of a workload's parameter, `NAME=VALUE,VALUE...`, and fit how the cost grows, without a verdict", Destination: &o.Sweep},
+			&cli.StringFlag{Name: "good", Usage: "the `REV` of --kernel that is good: the search begins behind it", Destination: &o.Good},
+			&cli.StringFlag{Name: "bad", Usage: "the `REV` that is bad: the search ends at it", Destination: &o.Bad},
+			&cli.StringSliceFlag{Name: "series", Usage: "search a series on --base: `MBOX|DIR|FILE...|A..B`", TakesFile: true,
+				Action: func(_ *cli.Context, v []string) error { o.Series = v; return nil }},
+			&cli.BoolFlag{Name: "each", Usage: "measure every patch of the series alone, with v without, instead of a search", Destination: &o.Each},
+			&cli.StringFlag{Name: "look-for", Usage: "`higher|lower`: how the bad end's numbers lie", DefaultText: "what is worse", Destination: &o.LookFor},
+			&cli.StringFlag{Name: "strategy", Usage: "`bayes|sprt`: sprt is a plain sequential test at the midpoints of git bisect, to compare with", DefaultText: "bayes", Destination: &o.Strategy},
+			&cli.StringSliceFlag{Name: "fixup", Usage: "a patch `FILE` put into every kernel that it fits: a build fix, or what uncovers the regression", TakesFile: true,
+				Action: func(_ *cli.Context, v []string) error { o.Fixup = v; return nil }},
+			&cli.StringSliceFlag{Name: "suspect", Usage: "commits that change `PATH` are three times as likely",
+				Action: func(_ *cli.Context, v []string) error { o.Suspect = v; return nil }},
 			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print the plan and its predicted cost, and stop", Destination: &o.DryRun},
 			&cli.BoolFlag{Name: "install", Usage: "install missing host packages first", Destination: &install},
 			jsonFlag(&asJSON),
@@ -60,10 +79,17 @@ func newRunCommand(t *terminal) *cli.Command {
 			if err := checkArgs(c, -1); err != nil {
 				return err
 			}
-			if err := checkSet(c, "kernel", "base", "patch", "workload", "metric", "threshold", "catalog", "config", "sweep"); err != nil {
+			if err := checkSet(c, "kernel", "base", "patch", "workload", "metric", "threshold", "catalog", "config", "sweep", "good", "bad", "look-for", "strategy"); err != nil {
 				return err
 			}
-			o.Cases = c.Args().Slice()
+			switch args := c.Args().Slice(); {
+			case o.Good+o.Bad != "":
+				o.Paths = args
+			case len(o.Series) > 0: // a shell has expanded --series *.patch
+				o.Series = append(o.Series, args...)
+			default:
+				o.Cases = args
+			}
 			if asJSON && o.DryRun {
 				return app.Usagef("", "--json and --dry-run exclude each other: a plan is text")
 			}

@@ -78,3 +78,42 @@ out.
 		},
 	}
 }
+
+func newRejudgeCommand(t *terminal) *cli.Command {
+	var o app.RejudgeOptions
+	var asJSON bool
+	return &cli.Command{
+		Name:      "rejudge",
+		Usage:     "decide a search again under another threshold, without new runs",
+		ArgsUsage: "[ID]",
+		Description: `Outcomes are kept as values, so that another threshold or metric decides from the
+same runs. Where they do not suffice the answer is "inconclusive". Nothing is
+built, run or stored. ID is an id of kbisect runs or its beginning; the newest
+run if left out.
+
+Examples:
+  kbisect rejudge --threshold 'flush>500ms'
+  kbisect rejudge 20261130-1542 --metric elapsed
+
+` + exitHelp,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "threshold", Usage: "`EXPR` such as 'flush>500ms': a run above it counts as bad", Destination: &o.Threshold},
+			&cli.StringFlag{Name: "metric", Usage: "`METRIC[.stat]` to compare instead", Destination: &o.Metric},
+			&cli.StringFlag{Name: "look-for", Usage: "`higher|lower`: how the bad end's numbers lie", DefaultText: "as in the run", Destination: &o.LookFor},
+			jsonFlag(&asJSON),
+		},
+		Action: func(c *cli.Context) error {
+			if err := checkArgs(c, 1); err != nil {
+				return err
+			}
+			if err := checkSet(c, "threshold", "metric", "look-for"); err != nil {
+				return err
+			}
+			return withEnv(t, c, false, func(env *app.Env) error {
+				o.ID = c.Args().First()
+				res, err := app.Rejudge(c.Context, env, o)
+				return t.result(res, err, asJSON)
+			})
+		},
+	}
+}

@@ -161,7 +161,7 @@ func (env *Env) image(ctx context.Context, spec string, c ConfigOptions) (path s
 	if err != nil {
 		return "", nil, err
 	}
-	k, err := env.build(ctx, src, src.Head, "linux "+src.Version, c)
+	k, err := env.build(ctx, src, target{commit: src.Head, label: "linux " + src.Version}, c)
 	if err != nil {
 		return "", nil, err
 	}

@@ -39,7 +39,7 @@ func Build(ctx context.Context, env *Env, o BuildOptions, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	k, err := env.build(ctx, src, commit, "linux "+src.Version, o.Config)
+	k, err := env.build(ctx, src, target{commit: commit, label: "linux " + src.Version}, o.Config)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/kbisect/kbisect/internal/ui"
@@ -48,4 +49,14 @@ func (p *Plan) cost() string {
 	}
 	return fmt.Sprintf("about %s if none is there\nat least %d runs, about %s and their workloads",
 		ui.Span(builds), n, ui.Span(time.Duration(n)*guessBoot))
+}
+
+// searchCost predicts what a search takes before anything is known but its
+// length: one build halves the suspects, and two runs judge it.
+func (p *Plan) searchCost() string {
+	n := bits.Len(uint(len(p.span.revisions) - 1))
+	builds := guessFullBuild + time.Duration(n+1)*guessVariant
+	runs := 2*p.opts.leastRuns() + 2*n + confirmRuns
+	return fmt.Sprintf("about %d kernels to build or find in the cache, %s if none is there\nat least %d runs, about %s and their workloads; a closer prediction follows when the ends are measured",
+		n+2, ui.Span(builds), runs, ui.Span(time.Duration(runs)*guessBoot))
 }

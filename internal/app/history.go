@@ -132,12 +132,7 @@ func Resume(ctx context.Context, env *Env, id string) (*report.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var pin pinned
-	if err := json.Unmarshal(r.Args, &pin); err != nil {
-		return nil, fmt.Errorf("read run %s: %w", r.ID, err)
-	}
-	pin.Options.Base = pin.Base
-	p, err := NewPlan(ctx, env, pin.Options)
+	p, err := planAgain(ctx, env, r, func(*RunOptions) {})
 	if err != nil {
 		return nil, err
 	}

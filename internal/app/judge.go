@@ -54,21 +54,27 @@ func (q *question) judge(o measure.Outcome) bisect.Outcome {
 
 // side is one kernel of a question with everything measured of it so far.
 type side struct {
-	name     string // "with", "without"
-	revision string // in words
-	commit   string
+	name     string // "with", "without"; in a search also "good", "bad", "search", "parent", ...
+	tag      string // in folder names
+	revision string // in words; the commit in a search
+	commit   string // what is built
+	layout   int    // see kbuild.Request
 	identity string
 	obs      []stats.Obs
-	above    int
+	hits     []bool  // of each of obs: beyond the threshold?
+	above    int     // how many are
 	among    float64 // sum of the metric that rare events are counted among
 }
 
 // sidesOf returns the two sides of a question, nothing measured.
 func sidesOf(q *question) (with, without *side) {
-	with = &side{name: sideName(bisect.Good), revision: q.describe(true), commit: q.pair.With}
-	without = &side{name: sideName(bisect.Bad), revision: q.describe(false), commit: q.pair.Without}
+	with = &side{name: sideName(bisect.Good), tag: sideName(bisect.Good), revision: q.describe(true), commit: q.pair.With}
+	without = &side{name: sideName(bisect.Bad), tag: sideName(bisect.Bad), revision: q.describe(false), commit: q.pair.Without}
 	return with, without
 }
+
+// key names the side's kernel among those of the session.
+func (s *side) key() string { return kernelKey(s.commit, s.layout) }
 
 // add keeps what the final comparison needs of a measured outcome.
 func (s *side) add(q *question, o measure.Outcome, judged bisect.Outcome) {
@@ -76,6 +82,7 @@ func (s *side) add(q *question, o measure.Outcome, judged bisect.Outcome) {
 		return
 	}
 	s.obs = append(s.obs, stats.Obs{X: judged.Number, Censored: judged.Censored})
+	s.hits = append(s.hits, judged.Hit)
 	if judged.Hit {
 		s.above++
 	}

@@ -127,7 +127,8 @@ const leastDisk = 512
 
 // build builds one kernel, or finds it in the cache. It holds the host's lock
 // while it compiles, so that nothing is measured meanwhile.
-func (env *Env) build(ctx context.Context, src *source.Source, commit, label string, c ConfigOptions) (*kbuild.Kernel, error) {
+func (env *Env) build(ctx context.Context, src *source.Source, t target, c ConfigOptions) (*kbuild.Kernel, error) {
+	label := t.label
 	base, fragments, err := c.resolve()
 	if err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (env *Env) build(ctx context.Context, src *source.Source, commit, label str
 		}[kbuild.Phase(phase)]
 	}}
 	r := kbuild.Request{
-		GitDir: src.GitDir, Commit: commit, Base: base, Fragments: fragments,
+		GitDir: src.GitDir, Commit: t.commit, Layout: t.layout, Base: base, Fragments: fragments,
 		Progress: func(phase kbuild.Phase, done, total int64) { p.set(string(phase), done, total) },
 	}
 	if env.compile != nil {

@@ -21,26 +21,50 @@ import (
 // RunOptions is what `kbisect run` was asked. It is stored with the run, so that
 // a resume asks the same.
 type RunOptions struct {
-	Cases        []string       `json:"cases,omitempty"`
-	All          bool           `json:"all,omitempty"` // every case of the catalog
-	Sweep        string         `json:"sweep,omitempty"`
-	Kernel       string         `json:"kernel,omitempty"`
-	Base         string         `json:"base,omitempty"`
-	Patch        string         `json:"patch,omitempty"` // a file instead of a case
-	Workload     string         `json:"workload,omitempty"`
-	Metric       string         `json:"metric,omitempty"`
-	Threshold    string         `json:"threshold,omitempty"`
-	MinRatio     float64        `json:"min_ratio,omitempty"`
-	Limit        time.Duration  `json:"limit,omitempty"`
-	TimeoutIsBad bool           `json:"timeout_is_bad,omitempty"`
-	MaxRuns      int            `json:"max_runs,omitempty"`
-	Budget       time.Duration  `json:"budget,omitempty"`
-	Quick        bool           `json:"quick,omitempty"`
-	MeasureNoop  bool           `json:"measure_noop,omitempty"`
-	Catalog      string         `json:"catalog,omitempty"`
-	Config       ConfigOptions  `json:"config"`
-	Machine      MachineOptions `json:"machine"`
-	DryRun       bool           `json:"-"`
+	Cases        []string      `json:"cases,omitempty"`
+	All          bool          `json:"all,omitempty"` // every case of the catalog
+	Sweep        string        `json:"sweep,omitempty"`
+	Kernel       string        `json:"kernel,omitempty"`
+	Base         string        `json:"base,omitempty"`
+	Patch        string        `json:"patch,omitempty"` // a file instead of a case
+	Workload     string        `json:"workload,omitempty"`
+	Metric       string        `json:"metric,omitempty"`
+	Threshold    string        `json:"threshold,omitempty"`
+	MinRatio     float64       `json:"min_ratio,omitempty"`
+	Limit        time.Duration `json:"limit,omitempty"`
+	TimeoutIsBad bool          `json:"timeout_is_bad,omitempty"`
+	MaxRuns      int           `json:"max_runs,omitempty"`
+	Budget       time.Duration `json:"budget,omitempty"`
+	Quick        bool          `json:"quick,omitempty"`
+	MeasureNoop  bool          `json:"measure_noop,omitempty"`
+	Catalog      string        `json:"catalog,omitempty"`
+
+	// A search: the ends of a range, or a series, and how to look.
+	Good     string   `json:"good,omitempty"`
+	Bad      string   `json:"bad,omitempty"`
+	Paths    []string `json:"paths,omitempty"`  // only commits that change one of these
+	Series   []string `json:"series,omitempty"` // a mailbox, a folder, patch files or A..B
+	Each     bool     `json:"each,omitempty"`   // every patch of the series alone instead of a search
+	LookFor  string   `json:"look_for,omitempty"`
+	Strategy string   `json:"strategy,omitempty"`
+	Fixup    []string `json:"fixup,omitempty"`   // patches for every kernel that they fit
+	Suspect  []string `json:"suspect,omitempty"` // paths that are three times as likely
+	Chain    []string `json:"chain,omitempty"`   // commits that a series became, when it is resumed
+
+	Config  ConfigOptions  `json:"config"`
+	Machine MachineOptions `json:"machine"`
+	DryRun  bool           `json:"-"`
+}
+
+// Strategies of a search.
+const (
+	StrategyBayes = "bayes"
+	StrategySPRT  = "sprt"
+)
+
+// searches reports whether a search is asked for.
+func (o *RunOptions) searches() bool {
+	return o.Good != "" || o.Bad != "" || len(o.Series) > 0 && !o.Each
 }
 
 // Plan is what a run will do, decided before anything is built.
@@ -50,6 +74,7 @@ type Plan struct {
 	src       *source.Source
 	base      string // commit
 	questions []*question
+	span      *span // what is searched, nil for cases
 	warnings  []string
 }
 
@@ -83,13 +108,35 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 	if p.base, err = p.src.Resolve(ctx, o.Base); err != nil {
 		return nil, unknownBase(err, o)
 	}
+	if o.searches() {
+		return p, p.openSpan(ctx)
+	}
+	if o.Each {
+		if err := p.askEach(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return p, p.pairUp(ctx)
 }
 
 // absolute makes paths independent of the folder kbisect was started in, since
 // a resume may come from another.
 func absolute(o *RunOptions) error {
-	for _, p := range []*string{&o.Patch, &o.Catalog, &o.Config.File} {
+	o.Fixup, o.Series = slices.Clone(o.Fixup), slices.Clone(o.Series)
+	all := []*string{&o.Patch, &o.Catalog, &o.Config.File}
+	for i := range o.Fixup {
+		all = append(all, &o.Fixup[i])
+	}
+	maybe := []*string{&o.Kernel} // or another name of what is meant
+	for i := range o.Series {
+		maybe = append(maybe, &o.Series[i])
+	}
+	for _, p := range maybe {
+		if _, err := os.Stat(*p); err == nil {
+			all = append(all, p)
+		}
+	}
+	for _, p := range all {
 		if *p == "" {
 			continue
 		}
@@ -98,13 +145,6 @@ func absolute(o *RunOptions) error {
 			return err
 		}
 		*p = abs
-	}
-	if _, err := os.Stat(o.Kernel); err == nil && o.Kernel != "" {
-		abs, err := filepath.Abs(o.Kernel)
-		if err != nil {
-			return err
-		}
-		o.Kernel = abs
 	}
 	return nil
 }
@@ -121,6 +161,12 @@ func (o *RunOptions) check() error {
 		return Usagef("", "--all is every case of the catalog with its own workload and metric: it goes with no CASE, --patch, --workload, --metric or --threshold")
 	case o.Sweep != "" && (o.Threshold != "" || o.Quick || o.Budget != 0):
 		return Usagef("", "--sweep decides nothing: it goes with no --threshold, --quick or --budget")
+	case o.searches() || o.Each:
+		if err := o.checkSearch(); err != nil {
+			return err
+		}
+	case len(o.Paths)+len(o.Fixup)+len(o.Suspect) > 0 || o.LookFor != "" || o.Strategy != "":
+		return Usagef("kbisect run --help", "-- PATH, --fixup, --suspect, --look-for and --strategy belong to a search: --good and --bad, or --series")
 	case !o.All && len(o.Cases) == 0 && o.Patch == "" && o.Workload != "":
 		return Usagef("add a case (kbisect list cases), or --patch FILE", "which patch is workload %q to show?", o.Workload)
 	case !o.All && len(o.Cases) == 0 && o.Patch == "":
@@ -129,6 +175,8 @@ func (o *RunOptions) check() error {
 		return Usagef("", "--patch and case %q exclude each other", o.Cases[0])
 	case o.Patch != "" && o.Workload == "":
 		return Usagef("add for example -w netdev-delete; kbisect list workloads", "--patch needs a workload")
+	}
+	switch {
 	case o.Limit < 0 || o.Budget < 0:
 		return Usagef("", "a limit or budget cannot be negative")
 	case o.MaxRuns < 1 || o.MaxRuns > bisect.MaxRuns:
@@ -137,6 +185,37 @@ func (o *RunOptions) check() error {
 		return Usagef("", "--min-ratio %g: want a factor such as 1.1", o.MinRatio)
 	}
 	return o.Machine.check()
+}
+
+// checkSearch refuses a search that cannot be made.
+func (o *RunOptions) checkSearch() error {
+	series := len(o.Series) > 0
+	switch {
+	case o.All || len(o.Cases) > 0 || o.Patch != "" || o.Sweep != "" || o.MeasureNoop:
+		return Usagef("", "--good, --bad and --series search a history: they go with no CASE, --all, --patch, --sweep or --measure-noop")
+	case series && (o.Good != "" || o.Bad != ""):
+		return Usagef("", "--series and --good or --bad exclude each other: a series begins at --base")
+	case o.Each && !series:
+		return Usagef("", "--each needs a --series")
+	case !series && (o.Good == "" || o.Bad == ""):
+		return Usagef("", "a range needs both --good and --bad")
+	case !series && o.Base != "":
+		return Usagef("", "--base is the ground of a --series or a patch; a range has --good and --bad")
+	case series && len(o.Paths) > 0:
+		return Usagef("", "-- PATH picks commits of a range, not patches of a --series")
+	case o.Workload == "":
+		return Usagef("add for example -w nexthop-delete,count=200; kbisect list workloads", "a search needs a workload")
+	case !slices.Contains([]string{"", "higher", "lower"}, o.LookFor):
+		return Usagef("", "--look-for %q: want higher or lower", o.LookFor)
+	case !slices.Contains([]string{"", StrategyBayes, StrategySPRT}, o.Strategy):
+		return Usagef("", "--strategy %q: want %s or %s", o.Strategy, StrategyBayes, StrategySPRT)
+	}
+	for _, path := range o.Paths {
+		if path == "" || strings.HasPrefix(path, "-") {
+			return Usagef("", "%q is no path of the kernel tree", path)
+		}
+	}
+	return nil
 }
 
 func unknownBase(err error, o RunOptions) error {
@@ -199,6 +278,15 @@ func (p *Plan) commits() []string {
 func (p *Plan) Write(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "kernel %s, version %s, commit %.12s\n", p.src.Name, p.src.Version, p.base)
+	if p.span != nil {
+		p.writeSpan(&b)
+		for _, w := range p.warnings {
+			fmt.Fprintf(&b, "warning: %s\n", w)
+		}
+		fmt.Fprintf(&b, "%s\n", p.searchCost())
+		_, err := io.WriteString(w, b.String())
+		return err
+	}
 	for _, q := range p.questions {
 		if q.why != "" {
 			fmt.Fprintf(&b, "%s: untestable: %s\n", q.name, q.why)

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -49,6 +50,12 @@ func (q *question) on(side string) string {
 
 // ask turns the options into questions.
 func ask(o RunOptions) ([]*question, error) {
+	if o.searches() {
+		return askSearch(o)
+	}
+	if o.Each {
+		return nil, checkEach(o) // asked when the series has been read
+	}
 	if o.Patch != "" {
 		q, err := askPatch(o)
 		if err != nil {
@@ -182,6 +189,52 @@ func askPatch(o RunOptions) (*question, error) {
 	}
 	q := &question{name: strings.TrimSuffix(filepath.Base(o.Patch), ".patch"), title: p.Subject, variants: []series.Patch{p}}
 	return q, q.define(o.Workload, o.Metric, o.Threshold, o)
+}
+
+// askSearch makes the one question of a search: its ends are measured as a duel
+// that a confirmation follows.
+func askSearch(o RunOptions) ([]*question, error) {
+	q := &question{name: workloadName(o.Workload)}
+	if err := q.define(o.Workload, o.Metric, o.Threshold, o); err != nil {
+		return nil, err
+	}
+	if q.rules.Rates { // a run with an event is bad: every run has the same length
+		if err := q.define(o.Workload, o.Metric, q.metric.Name+">0", o); err != nil {
+			return nil, err
+		}
+		q.rules.Rates, q.rules.Threshold = false, bisect.Higher
+	}
+	q.rules.ConfirmedLater = true
+	q.rules.LookFor = worse(q.metric.Better)
+	switch o.LookFor {
+	case "higher":
+		q.rules.LookFor = bisect.Higher
+	case "lower":
+		q.rules.LookFor = bisect.Lower
+	}
+	return []*question{q}, nil
+}
+
+// checkEach finds mistakes in the options before the series is read.
+func checkEach(o RunOptions) error {
+	return new(question).define(o.Workload, o.Metric, o.Threshold, o)
+}
+
+// askEach makes a question of each patch of the series, alone on the base.
+func (p *Plan) askEach(ctx context.Context) error {
+	list, base, err := p.readSeries(ctx)
+	if err != nil {
+		return err
+	}
+	p.base = base
+	for i, patch := range list {
+		q := &question{name: fmt.Sprintf("patch-%d", i+1), title: patch.Subject, variants: []series.Patch{patch}}
+		if err := q.define(p.opts.Workload, p.opts.Metric, p.opts.Threshold, p.opts); err != nil {
+			return err
+		}
+		p.questions = append(p.questions, q)
+	}
+	return nil
 }
 
 // define fills in what is run and compared.

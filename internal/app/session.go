@@ -25,11 +25,13 @@ type session struct {
 	*Plan
 	store   *store.Store
 	journal *store.Journal
+	id, dir string // of the journal
 	lab     *lab
-	kernels map[string]*kbuild.Kernel // by commit
-	broken  map[string]error          // by commit: why it could not be built
+	kernels map[string]*kbuild.Kernel // by kernelKey
+	broken  map[string]error          // by kernelKey: why it could not be built
 	begun   time.Time
 
+	offline []store.Build       // not nil: nothing is built, run or written; these were
 	replay  []store.Outcome     // finished runs of before an interruption, still to be used
 	trials  int                 // journalled so far, numbers the folders
 	env0    *report.Environment // of the first measured run; all others must equal it
@@ -44,6 +46,32 @@ type pinned struct {
 	Base    string     `json:"base"`
 }
 
+// pin returns the plan's options with names in the place of what they mean now.
+func (p *Plan) pin() pinned {
+	o := p.opts
+	if s := p.span; s != nil {
+		if s.mode == report.ModeRange {
+			o.Good, o.Bad = s.good.ID, s.bad.ID
+		} else {
+			for _, r := range s.revisions {
+				o.Chain = append(o.Chain, r.ID)
+			}
+		}
+	}
+	return pinned{o, p.base}
+}
+
+// mode is what the plan asks.
+func (p *Plan) mode() report.Mode {
+	switch {
+	case p.span != nil:
+		return p.span.mode
+	case p.opts.Each:
+		return report.ModeSeries
+	}
+	return report.ModeCase
+}
+
 // Run measures what the options ask for. The result is nil when there is none:
 // an error of the user's, the host's or ctx's. A result that is not a difference
 // comes with a *VerdictError.
@@ -53,7 +81,7 @@ func (p *Plan) Run(ctx context.Context) (*report.Result, error) {
 		return nil, err
 	}
 	defer st.Close()
-	j, err := st.NewRun(ctx, store.Spec{Mode: string(report.ModeCase), Name: p.questions[0].name, Args: pinned{p.opts, p.base}})
+	j, err := st.NewRun(ctx, store.Spec{Mode: string(p.mode()), Name: p.questions[0].name, Args: p.pin()})
 	if err != nil {
 		return nil, err
 	}
@@ -61,8 +89,12 @@ func (p *Plan) Run(ctx context.Context) (*report.Result, error) {
 }
 
 func (p *Plan) session(st *store.Store, j *store.Journal, replay []store.Outcome) *session {
-	return &session{Plan: p, store: st, journal: j, replay: replay, trials: len(replay), begun: time.Now(),
+	s := &session{Plan: p, store: st, journal: j, replay: replay, trials: len(replay), begun: time.Now(),
 		kernels: map[string]*kbuild.Kernel{}, broken: map[string]error{}}
+	if j != nil {
+		s.id, s.dir = j.ID(), j.Dir()
+	}
+	return s
 }
 
 // Kinds of events in the journal.
@@ -92,17 +124,23 @@ func (s *session) run(ctx context.Context) (res *report.Result, err error) {
 	if err := s.journal.Finish(ctx, store.Done, string(res.Verdict), path); err != nil {
 		return res, err
 	}
-	return res, ending(res.Comparisons)
+	return res, ending(res)
 }
 
 // ending is the error that a result's verdicts stand for; see VerdictError.
-func ending(cs []report.Comparison) error {
+func ending(res *report.Result) error {
 	of := map[report.Verdict]Ending{
 		report.Inconclusive: Inconclusive, report.Untestable: Untestable,
-		report.NoDifference: NoDifference, report.NoOp: NoDifference,
+		report.NoDifference: NoDifference, report.NoOp: NoDifference, report.EndsAlike: NoDifference,
+	}
+	if res.Question != nil {
+		if e := of[res.Verdict]; e != 0 {
+			return &VerdictError{e}
+		}
+		return nil
 	}
 	var worst Ending
-	for _, c := range cs {
+	for _, c := range res.Comparisons {
 		if e := of[c.Verdict]; e != 0 && (worst == 0 || e < worst) {
 			worst = e
 		}
@@ -124,10 +162,13 @@ func (s *session) measureAll(ctx context.Context) (*report.Result, error) {
 	if err := s.openLab(ctx); err != nil {
 		return nil, err
 	}
+	if s.span != nil {
+		return s.hunt(ctx)
+	}
 	if err := s.buildAll(ctx); err != nil {
 		return nil, err
 	}
-	res := &report.Result{ID: s.journal.ID(), Mode: report.ModeCase, Created: s.begun.UTC(), Version: Version(), RunDir: s.journal.Dir()}
+	res := &report.Result{ID: s.journal.ID(), Mode: s.mode(), Created: s.begun.UTC(), Version: Version(), RunDir: s.journal.Dir()}
 	for _, q := range s.questions {
 		if err := s.ask(ctx, q, res); err != nil {
 			return nil, err
@@ -183,30 +224,69 @@ func (s *session) buildAll(ctx context.Context) error {
 			continue
 		}
 		label := s.label(commit)
-		k, err := s.env.build(ctx, s.src, commit, label, s.opts.Config)
-		row := store.Build{Revision: label}
-		switch {
-		case err == nil:
-			s.kernels[commit] = k
-			row.Key, row.Identity, row.Seconds, row.Cached = k.Key, k.Identity, k.Seconds, k.Cached
-			s.countBuild(k)
-			if err := s.keepConfig(k); err != nil {
-				return err
-			}
-		case errors.As(err, new(*kbuild.ConfigError)) && len(s.opts.Config.Extra) > 0:
-			return Usagef("add what the symbol depends on to the fragment, or take the line out", "%s: %v", label, err)
-		case blamesKernel(err):
-			s.broken[commit] = err
-			row.Error = err.Error()
-			s.env.UI.Warn("%s: %v", label, err)
-		default:
-			return err
-		}
-		if err := s.journal.Build(ctx, row); err != nil {
+		_, err := s.kernel(ctx, target{commit: commit, revision: label, label: label})
+		if err != nil && !blamesKernel(err) {
 			return err
 		}
 	}
 	return nil
+}
+
+// target is a kernel to build.
+type target struct {
+	commit   string
+	revision string // for the journal
+	label    string // for people
+	layout   int
+}
+
+// kernelKey names a kernel of a session.
+func kernelKey(commit string, layout int) string {
+	if layout == 0 {
+		return commit
+	}
+	return fmt.Sprintf("%s layout %d", commit, layout)
+}
+
+// kernel builds a kernel, or finds it in the cache, once a session, and journals
+// what came of it. An error that blamesKernel is the kernel's own.
+func (s *session) kernel(ctx context.Context, t target) (*kbuild.Kernel, error) {
+	key := kernelKey(t.commit, t.layout)
+	if k := s.kernels[key]; k != nil {
+		return k, nil
+	}
+	if err := s.broken[key]; err != nil {
+		return nil, err
+	}
+	if s.offline != nil {
+		return s.recorded(kernelKey(t.revision, t.layout))
+	}
+	k, err := s.env.build(ctx, s.src, t, s.opts.Config)
+	row := store.Build{Revision: kernelKey(t.revision, t.layout)}
+	switch {
+	case err == nil:
+		s.kernels[key] = k
+		row.Key, row.Identity, row.Seconds, row.Cached = k.Key, k.Identity, k.Seconds, k.Cached
+		s.countBuild(k)
+		for _, how := range k.Rescue {
+			s.warn("%s was built with %s", t.label, how)
+		}
+		if err := s.keepConfig(k); err != nil {
+			return nil, err
+		}
+	case errors.As(err, new(*kbuild.ConfigError)) && len(s.opts.Config.Extra) > 0 && s.span == nil:
+		return nil, Usagef("add what the symbol depends on to the fragment, or take the line out", "%s: %v", t.label, err)
+	case blamesKernel(err):
+		s.broken[key] = err
+		row.Error = err.Error()
+		s.env.UI.Warn("%s: %v", t.label, err)
+	default:
+		return nil, err
+	}
+	if jerr := s.journal.Build(ctx, row); jerr != nil {
+		return nil, jerr
+	}
+	return k, err
 }
 
 // needed is false for a base that no question compares, which happens when a
@@ -254,8 +334,11 @@ func (s *session) keepConfig(k *kbuild.Kernel) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, k.Identity[:16]+".config"), data, 0o600)
+	return os.WriteFile(filepath.Join(dir, configName(k.Identity)), data, 0o600)
 }
+
+// configName is the file in a run's folder that has a kernel's .config.
+func configName(identity string) string { return identity[:16] + ".config" }
 
 // answer decides one question.
 func (s *session) answer(ctx context.Context, q *question) (report.Comparison, error) {
@@ -288,7 +371,7 @@ func (s *session) answer(ctx context.Context, q *question) (report.Comparison, e
 // identify says which kernels the sides run, all of which were built.
 func (s *session) identify(sides ...*side) {
 	for _, x := range sides {
-		x.identity = s.kernels[x.commit].Identity
+		x.identity = s.kernels[x.key()].Identity
 	}
 }
 
@@ -357,6 +440,9 @@ func (s *session) trial(ctx context.Context, q *question, x *side) (measure.Outc
 	if o, ok := s.takeReplay(q, x); ok {
 		return o, nil
 	}
+	if s.offline != nil {
+		return measure.Outcome{}, errNotMeasured
+	}
 	var t trial
 	for i, pause := range hostPatience {
 		if i > 0 {
@@ -402,14 +488,14 @@ func (s *session) boot(ctx context.Context, q *question, x *side) (trial, error)
 		return trial{}, err
 	}
 	defer release()
-	if err := s.chooseAccel(ctx, s.kernels[x.commit].Image); err != nil {
+	if err := s.chooseAccel(ctx, s.kernels[x.key()].Image); err != nil {
 		return trial{}, err
 	}
 	s.trials++
-	dir := s.journal.Path(fmt.Sprintf("%03d-%s-%s", s.trials, q.name, x.name))
+	dir := s.journal.Path(fmt.Sprintf("%03d-%s-%s", s.trials, q.name, x.tag))
 	started := time.Now()
 	before, _ := host.Load(ctx)
-	t, err := s.lab.run(ctx, s.kernels[x.commit].Image, job{workload: q.on(x.name), limit: q.limit}, dir)
+	t, err := s.lab.run(ctx, s.kernels[x.key()].Image, job{workload: q.on(x.name), limit: q.limit}, dir)
 	if err != nil {
 		return trial{}, err
 	}
@@ -439,13 +525,19 @@ func (s *session) takeReplay(q *question, x *side) (measure.Outcome, bool) {
 	}
 	old := s.replay[i]
 	s.replay = slices.Delete(s.replay, i, i+1)
+	o, err := s.replayed(old)
+	return o, err == nil
+}
+
+// replayed counts a finished run of the journal and returns what it gave.
+func (s *session) replayed(old store.Outcome) (measure.Outcome, error) {
 	o := measure.Outcome{Reason: old.Reason, Limit: old.Limit, Values: old.Values}
 	if err := o.Status.UnmarshalText([]byte(old.Status)); err != nil {
-		return measure.Outcome{}, false
+		return o, fmt.Errorf("read outcome %d of the journal: %w", old.Seq, err)
 	}
 	s.costs.Runs++
 	s.costs.RunSeconds += old.Total.Seconds()
-	return o, true
+	return o, nil
 }
 
 // admit turns a measured run into the host's trouble when it must not be
@@ -510,6 +602,15 @@ func (s *session) notice(name string, t trial) {
 		if !slices.ContainsFunc(s.notices, func(n string) bool { return len(n) >= len(prefix) && n[:len(prefix)] == prefix }) {
 			s.notices = append(s.notices, text)
 		}
+	}
+}
+
+// warn says something once, now and in the result.
+func (s *session) warn(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if !slices.Contains(s.notices, text) {
+		s.notices = append(s.notices, text)
+		s.env.UI.Warn("%s", text)
 	}
 }
 

@@ -98,10 +98,13 @@ type Result struct {
 	Created     time.Time    `json:"created"`
 	Version     string       `json:"version"` // of kbisect
 	Verdict     Verdict      `json:"verdict"`
+	Reason      string       `json:"reason"`       // of a bisection that names no culprit
+	Question    *Question    `json:"question"`     // null in mode "case"
 	Culprit     *Culprit     `json:"culprit"`      // null unless a bisection found it
 	CredibleSet []Suspect    `json:"credible_set"` // what may be the culprit, most likely first
 	Ends        *Ends        `json:"ends"`         // null in mode "case"
 	Steps       []Step       `json:"steps"`
+	BisectLog   string       `json:"bisect_log"` // file for git bisect replay, "" if there is none
 	Comparisons []Comparison `json:"comparisons"`
 	Sweeps      []Sweep      `json:"sweeps"` // of `run --sweep`, instead of comparisons
 	Environment Environment  `json:"environment"`
@@ -110,12 +113,37 @@ type Result struct {
 	RunDir      string       `json:"run_dir"`  // console logs, .config, argv, records
 }
 
-// Culprit is the commit or patch that a bisection blames.
+// Question is what a bisection was asked.
+type Question struct {
+	Kernel    string       `json:"kernel"` // release
+	Source    string       `json:"source"`
+	Revisions int          `json:"revisions"` // suspects
+	Workload  string       `json:"workload"`
+	Metric    string       `json:"metric"`
+	Unit      proto.Unit   `json:"unit"`
+	Better    proto.Better `json:"better"`
+	Threshold string       `json:"threshold"` // the user's, "" if there was none
+	Rule      string       `json:"rule"`      // what counted as bad, in words
+	Strategy  string       `json:"strategy"`  // "bayes", "sprt"
+}
+
+// Culprit is the commit or patch that a bisection blames: measured to be bad
+// where its parent is good, on fresh boots after the search and apart from it.
+// With kind "class" it is the last of several that no kernel separates.
 type Culprit struct {
-	Revision   string  `json:"revision"`
-	Subject    string  `json:"subject"`
-	Kind       string  `json:"kind"`       // "commit", "patch"
-	Confidence float64 `json:"confidence"` // posterior probability
+	Revision    string  `json:"revision"`
+	Subject     string  `json:"subject"`
+	Kind        string  `json:"kind"`               // "commit", "merge", "patch", "class"
+	Confidence  float64 `json:"confidence"`         // posterior probability, of the class if it is one
+	Uniform     Num     `json:"confidence_uniform"` // the same when all revisions were suspected alike
+	Parent      string  `json:"parent"`             // revision
+	EValue      Num     `json:"e_value"`            // of the confirmation; its inverse bounds the error
+	Pairs       int     `json:"pairs"`              // of runs in the confirmation
+	Layout      int     `json:"layout"`             // 0: the kernels of the search; else rebuilt with this code layout
+	ParentRuns  Side    `json:"parent_runs"`
+	CulpritRuns Side    `json:"culprit_runs"`
+	Share       Num     `json:"share"`  // of the gap between the ends, by medians: 1 is all of it
+	Revert      string  `json:"revert"` // what taking it out of the bad end does, in words
 }
 
 // Suspect is one member of the credible set.
@@ -127,25 +155,22 @@ type Suspect struct {
 
 // Ends are the two kernels that a bisection began with.
 type Ends struct {
-	Good End `json:"good"`
-	Bad  End `json:"bad"`
-}
-
-// End is one of them.
-type End struct {
-	Revision string `json:"revision"`
-	N        int    `json:"n"`
-	Above    int    `json:"above"` // runs beyond the threshold
+	Good    Side   `json:"good"`
+	Bad     Side   `json:"bad"`
+	Ratio   Num    `json:"ratio"` // bad over good
+	RatioCI [2]Num `json:"ratio_ci"`
+	Gate    string `json:"gate"` // the rule by which they differ, or do not
+	Error   Num    `json:"error_probability"`
 }
 
 // Step is one kernel that a bisection probed.
 type Step struct {
 	Revision string  `json:"revision"`
-	Identity string  `json:"identity"`
-	N        int     `json:"n"`
-	Above    int     `json:"above"`
+	Subject  string  `json:"subject"`
+	Side     Side    `json:"runs"`
 	Status   string  `json:"status"` // "good", "bad", "untestable", "unknown"
-	Seconds  float64 `json:"seconds"`
+	Reason   string  `json:"reason"` // why it is untestable
+	Seconds  float64 `json:"build_seconds"`
 }
 
 // Comparison is one metric of one case, with the patch against without.

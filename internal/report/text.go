@@ -17,7 +17,7 @@ import (
 // measured. It fits 100 columns and is the same for the same result.
 func Text(w io.Writer, r Result) error {
 	b := bufio.NewWriter(w)
-	if r.Culprit != nil || r.Ends != nil {
+	if r.Question != nil {
 		bisection(b, r)
 	}
 	if len(r.Comparisons) > 0 {
@@ -289,24 +289,4 @@ func span(seconds float64) string {
 		return fmt.Sprintf("%d min %d s", m, s)
 	}
 	return fmt.Sprintf("%d s", s)
-}
-
-// bisection prints what a search found.
-func bisection(w io.Writer, r Result) {
-	f := &fields{w: w, name: len("credible set")}
-	fmt.Fprintf(w, "%s\n", r.Verdict)
-	if c := r.Culprit; c != nil {
-		f.put("culprit", "%s %s %s (%s)", c.Kind, c.Revision, c.Subject, percent(Num(c.Confidence)))
-	}
-	for _, s := range r.CredibleSet {
-		f.put("credible set", "%s %s (%s)", s.Revision, s.Subject, percent(Num(s.Probability)))
-	}
-	if e := r.Ends; e != nil {
-		f.put("ends", "good %s: %d of %d runs above; bad %s: %d of %d", e.Good.Revision, e.Good.Above, e.Good.N,
-			e.Bad.Revision, e.Bad.Above, e.Bad.N)
-	}
-	for _, s := range r.Steps {
-		f.put("steps", "%s: %s, %d of %d runs above", s.Revision, s.Status, s.Above, s.N)
-	}
-	fmt.Fprintln(w)
 }
