@@ -133,7 +133,7 @@ func (j *job) fill(tmp string, t *buildTree) (Info, error) {
 	info := Info{
 		Recipe: recipe, Key: j.key, Tree: j.tree, Target: j.Target, Config: j.config,
 		Compiler: j.tools.String(), Objects: t.objects, Overrides: t.st.Overrides,
-		Seconds: time.Since(j.begin).Seconds(),
+		Layout: j.Layout, Rescue: t.st.Rescue, Seconds: time.Since(j.begin).Seconds(),
 	}
 	if err := os.RemoveAll(tmp); err != nil {
 		return info, err

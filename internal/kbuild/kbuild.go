@@ -91,6 +91,7 @@ type Request struct {
 	Base      *kconfig.Config   // the user's .config, instead of tinyconfig
 	Fragments []*kconfig.Config // merged over it, the later over the earlier, each symbol checked in the end
 	Target    Target            // "" is Vmlinux
+	Layout    int               // 0 is as the kernel links it, each other number another placement of the same code
 
 	// Progress is called from one goroutine at a time, often, and must return
 	// quickly. A total of 0 is not known; it is an estimate else.
@@ -105,14 +106,16 @@ type Info struct {
 	Tree      string   `json:"tree"`     // of the source
 	Uname     string   `json:"release"`  // as uname -r says
 	Target    Target   `json:"target"`
-	Config    string   `json:"config"`    // hash of what was asked for
-	Final     string   `json:"final"`     // hash of the .config that came of it
-	Compiler  string   `json:"compiler"`  // and linker
-	Objects   int64    `json:"objects"`   // built for it: 1,600 for a first build, 10 for a one-line change
-	Seconds   float64  `json:"seconds"`   // the build took
-	Overrides []string `json:"overrides"` // fragments that changed what an earlier one, or the user's .config, said
-	Size      int64    `json:"size"`      // bytes on disk
-	SHA256    string   `json:"sha256"`    // of the image file, checked when it is reused
+	Config    string   `json:"config"`           // hash of what was asked for
+	Final     string   `json:"final"`            // hash of the .config that came of it
+	Compiler  string   `json:"compiler"`         // and linker
+	Objects   int64    `json:"objects"`          // built for it: 1,600 for a first build, 10 for a one-line change
+	Seconds   float64  `json:"seconds"`          // the build took
+	Overrides []string `json:"overrides"`        // fragments that changed what an earlier one, or the user's .config, said
+	Layout    int      `json:"layout,omitempty"` // as requested
+	Rescue    []string `json:"rescue,omitempty"` // flags without which it does not compile with this toolchain
+	Size      int64    `json:"size"`             // bytes on disk
+	SHA256    string   `json:"sha256"`           // of the image file, checked when it is reused
 }
 
 // Kernel is a built kernel that is held in the cache until Release.
@@ -131,6 +134,24 @@ type Kernel struct {
 func (k *Kernel) Release() {
 	k.hold.unlock()
 	k.hold = nil
+}
+
+// DriftFrom returns what differs between the final configurations of other and
+// k, sorted by name: what a range's kernels do not have in common beside their
+// source. Both must be held.
+func (k *Kernel) DriftFrom(other *Kernel) ([]kconfig.Change, error) {
+	if k.Final == other.Final {
+		return nil, nil
+	}
+	was, err := kconfig.ParseFile(other.Config)
+	if err != nil {
+		return nil, err
+	}
+	is, err := kconfig.ParseFile(k.Config)
+	if err != nil {
+		return nil, err
+	}
+	return kconfig.Drift(was, is), nil
 }
 
 // job is a request with all that follows from it.
@@ -213,6 +234,8 @@ func (b Builder) plan(ctx context.Context, r Request) (*job, error) {
 	switch {
 	case !filepath.IsAbs(b.Cache) || !filepath.IsAbs(r.GitDir):
 		return nil, fmt.Errorf("build kernel: cache %q and repository %q must be absolute paths", b.Cache, r.GitDir)
+	case r.Layout < 0:
+		return nil, fmt.Errorf("build kernel: layout %d is below 0", r.Layout)
 	case r.Target != Vmlinux && r.Target != BzImage:
 		return nil, fmt.Errorf("build kernel: target %q is neither %s nor %s", r.Target, Vmlinux, BzImage)
 	case r.Base == nil && len(r.Fragments) == 0:
@@ -235,7 +258,11 @@ func (b Builder) plan(ctx context.Context, r Request) (*job, error) {
 	// that crosses a bound gets another tree there.
 	j.Fragments = forVersion(r.Fragments, j.version)
 	j.config = configHash(j.Request)
-	j.key = digest("kernel", j.tree, j.config, j.tools.ID(), string(r.Target), fmt.Sprint(recipe))
+	parts := []string{"kernel", j.tree, j.config, j.tools.ID(), string(r.Target), fmt.Sprint(recipe)}
+	if r.Layout != 0 {
+		parts = append(parts, "layout", fmt.Sprint(r.Layout))
+	}
+	j.key = digest(parts...)
 	j.treeKey = digest("tree", r.GitDir, j.config, j.tools.ID(), fmt.Sprint(recipe))
 	return j, nil
 }

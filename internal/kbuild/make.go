@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"regexp"
 	"strconv"
 	"strings"
@@ -44,16 +45,18 @@ func toolEnv() []string {
 // again.
 type output struct {
 	log   io.Writer
+	src   string            // absolute path of the source, "" is not known
 	count func(lines int64) // called after each line of the form "  CC  path"
 	lines int64
 	part  []byte // an unfinished line
 	tail  []string
 
-	first  *KernelError // the first error that a compiler or linker reported
-	last   string       // make's own first complaint, "*** [...] Error 2"
-	infra  *InfraError
-	closed bool // a question was asked with no one there to answer
-	err    error
+	first   *KernelError // the first error that a compiler or linker reported
+	last    string       // make's own first complaint, "*** [...] Error 2"
+	infra   *InfraError
+	rescues map[int]bool // indices of the table's, of which a line was seen
+	closed  bool         // a question was asked with no one there to answer
+	err     error
 }
 
 // Bounds of what is kept of a make's output.
@@ -86,18 +89,41 @@ func (o *output) Write(p []byte) (int, error) {
 // progressLine is kbuild's report of one step: "  CC      net/core/dev.o".
 var progressLine = regexp.MustCompile(`^  [A-Z][A-Z0-9_]*(?: \[M\])? +\S`)
 
-// placeLine is a compiler's error, or Kconfig's. Warnings are not errors, also
-// when -Werror turns them into one: gcc then says "error:".
-var placeLine = regexp.MustCompile(`^([^\s:]+):(\d+):(?:\d+:)? (?:fatal |internal compiler )?(?:error|syntax error|syntax error, .*)(?:: (.*))?$`)
+// placeLine is an error with its place: a compiler's or assembler's. Warnings are
+// not errors, also when -Werror turns them into one: gcc then says "error:".
+var placeLine = regexp.MustCompile(`^([^\s:]+):(\d+):(?:\d+:)? (?:fatal |internal compiler )?[Ee]rror: (.*)$`)
 
-// linkLine is a linker's or modpost's error, which has no line.
-var linkLine = regexp.MustCompile(`(undefined reference to|undefined symbol:|multiple definition of|^ERROR: modpost: |relocation truncated|section .* overlaps|objtool: .*error:|FAILED unresolved symbol|BTF: .*: Error)`)
+// kconfigLine is what conf says of a Kconfig file that it gives up on; its forms
+// are many, and only warnings and explanations are none.
+var kconfigLine = regexp.MustCompile(`^((?:[^\s:]+/)?Kconfig[^\s:/]*):(\d+): ?(?:error: ?)?(.*)$`)
+
+// kconfigNote is such a line that is no error.
+var kconfigNote = regexp.MustCompile(`^(?:warning:|ignoring |choice (?:value|default)|location of the|\s|symbol .* (?:depends on|is selected by|is implied by|prompt is visible))`)
+
+// makefileLine is make's own error about a makefile: "net/Makefile:12: *** missing
+// separator.  Stop."; those in brackets tell of a recipe that failed.
+var makefileLine = regexp.MustCompile(`^([^\s:]+):(\d+): \*\*\* (.*?)\.?(?:  Stop\.)?$`)
+
+// ruleLine is make's word for a file that it cannot make.
+var ruleLine = regexp.MustCompile(`^make(?:\[\d+\])?: \*\*\* (No rule to make target .*?)\.?(?:  Stop\.)?$`)
+
+// linkPlace is a linker's error with a place, where there is debug information.
+var linkPlace = regexp.MustCompile(`^(?:\S*ld(?:\.\w+)?: )?([^\s:]+\.[chS]):(\d+): ((?:undefined reference to|multiple definition of|warning: relocation|relocation truncated).*)$`)
+
+// linkLine is an error without a place: a linker's, modpost's, objtool's, or that
+// of a tool as a whole.
+var linkLine = regexp.MustCompile(`undefined reference to|undefined symbol:|multiple definition of|^(?:ERROR|FATAL): modpost: |relocation truncated|section .* overlaps|` +
+	`objtool: .*error:|error: objtool: |FAILED unresolved symbol|BTF: .*: Error|will not fit in region|Inconsistent kallsyms data|` +
+	`^\S*(?:gcc|clang|cc1|collect2|as)(?:-[\d.]+)?: (?:fatal )?[Ee]rror: |^\{standard input\}:\d+: Error: |^\S*ld(?:\.\w+)?: (?:cannot find |unrecognized |error: |final link failed|failed to )`)
+
+// consequence is such a line that only follows another error.
+var consequence = regexp.MustCompile(`being treated as errors$|ld returned \d+ exit status|final link failed`)
 
 // hostHeader is a header of a host library that a kernel's own tools need.
 var hostHeader = regexp.MustCompile(`fatal error: (?:gelf|libelf|elf|elfutils/|openssl/|ncurses|zlib|lzma|dwarf|libdw)\S*: No such file|[Cc]annot find -l(?:elf|crypto|z)\b|Cannot find libelf|libelf-dev|libelf-devel`)
 
 // notFound is a shell's word for a missing program.
-var notFound = regexp.MustCompile(`(?:^|/)sh: (?:line )?\d+: ([^:]+): (?:command )?not found|make(?:\[\d+\])?: ([^:]+): No such file or directory$`)
+var notFound = regexp.MustCompile(`(?:^|/)\S*sh: (?:line )?\d+: ([^:]+): (?:command )?not found|make(?:\[\d+\])?: ([^:]+): No such file or directory$`)
 
 // hostTrouble are the words of a host that is out of something. They are looked
 // for outside of source excerpts, which gcc indents.
@@ -132,6 +158,12 @@ func (o *output) line(line string) {
 	}
 	o.findInfra(line)
 	o.findError(line)
+	if i := rescueOf(line); i >= 0 {
+		if o.rescues == nil {
+			o.rescues = make(map[int]bool)
+		}
+		o.rescues[i] = true
+	}
 }
 
 func shortLine(s string) string {
@@ -170,24 +202,53 @@ func (o *output) findError(line string) {
 	if o.last == "" && strings.Contains(line, "*** ") {
 		o.last = shortLine(line)
 	}
-	if o.first != nil {
-		return
-	}
-	if m := placeLine.FindStringSubmatch(line); m != nil {
-		n, _ := strconv.Atoi(m[2])
-		text := m[3]
-		if text == "" {
-			text = "syntax error"
-		}
-		o.first = &KernelError{File: sourcePath(m[1]), Line: n, Text: shortLine(text)}
-	} else if linkLine.MatchString(line) {
-		o.first = &KernelError{Text: shortLine(line)}
+	if o.first == nil {
+		o.first = o.errorIn(line)
 	}
 }
 
+// errorIn returns the error that a line reports, nil for none. With several jobs
+// the first such line is the first error: a tool writes its lines at once, and
+// make reports failures after them.
+func (o *output) errorIn(line string) *KernelError {
+	if m := placeLine.FindStringSubmatch(line); m != nil {
+		return o.placed(m[1], m[2], m[3])
+	}
+	if m := kconfigLine.FindStringSubmatch(line); m != nil && !kconfigNote.MatchString(m[3]) {
+		return o.placed(m[1], m[2], m[3])
+	}
+	if m := makefileLine.FindStringSubmatch(line); m != nil && !strings.HasPrefix(m[3], "[") {
+		return o.placed(m[1], m[2], m[3])
+	}
+	if m := linkPlace.FindStringSubmatch(line); m != nil {
+		return o.placed(m[1], m[2], m[3])
+	}
+	if m := ruleLine.FindStringSubmatch(line); m != nil {
+		return &KernelError{Text: shortLine(m[1])}
+	}
+	if linkLine.MatchString(line) && !consequence.MatchString(line) {
+		return &KernelError{Text: shortLine(line)}
+	}
+	return nil
+}
+
+func (o *output) placed(file, line, text string) *KernelError {
+	n, _ := strconv.Atoi(line)
+	if text == "" {
+		text = "syntax error"
+	}
+	return &KernelError{File: o.sourcePath(file), Line: n, Text: shortLine(text)}
+}
+
 // sourcePath returns a path as it is in the source: the objects' folder is a
-// child of it, so a compiler prints "../net/core/dev.c".
-func sourcePath(p string) string { return strings.TrimPrefix(p, "../") }
+// child of it, so a compiler prints "../net/core/dev.c"; tools of the host are
+// built with absolute paths.
+func (o *output) sourcePath(p string) string {
+	if rel, ok := strings.CutPrefix(p, o.src+"/"); ok && o.src != "" {
+		p = rel
+	}
+	return path.Clean(strings.TrimPrefix(p, "../"))
+}
 
 // result is the typed error of a make that ended with err; nil for nil.
 func (o *output) result(ctx context.Context, step string, log string, err error) error {

@@ -37,9 +37,11 @@ type state struct {
 	Boot       string    `json:"boot"`       // of the machine, when this was written
 	Configured bool      `json:"configured"` // .config is the one that was checked, for this tree
 	Overrides  []string  `json:"overrides"`
-	Full       int64     `json:"full"`     // steps of the first build
-	Overhead   int64     `json:"overhead"` // steps of the last incremental build beyond its objects
-	Size       int64     `json:"size"`     // bytes on disk after the first build
+	Rescue     []string  `json:"rescue,omitempty"` // flags that this tree does not compile without
+	Layout     int       `json:"layout,omitempty"` // whose link the tree has
+	Full       int64     `json:"full"`             // steps of the first build
+	Overhead   int64     `json:"overhead"`         // steps of the last incremental build beyond its objects
+	Size       int64     `json:"size"`             // bytes on disk after the first build
 }
 
 // buildTree is a locked build/KEY.
@@ -99,7 +101,7 @@ func (t *buildTree) load() error {
 		return nil
 	}
 	t.st = state{GitDir: t.GitDir}
-	for _, name := range []string{"src", "index", "index.lock"} {
+	for _, name := range []string{"src", "index", "index.lock", "bin", "layout"} {
 		if err := os.RemoveAll(filepath.Join(t.dir, name)); err != nil {
 			return infra("make build tree", err)
 		}
@@ -475,6 +477,9 @@ var errAsked = errors.New("the kernel's configuration wants an answer")
 
 // compile runs the one make that builds the image.
 func (t *buildTree) compile(ctx context.Context, log io.Writer) error {
+	if err := t.setLayout(ctx); err != nil {
+		return err
+	}
 	t.stale = t.dirty()
 	expect := t.expect()
 	t.Progress(PhaseCompile, 0, expect)
@@ -490,34 +495,67 @@ func (t *buildTree) compile(ctx context.Context, log io.Writer) error {
 	return t.save()
 }
 
-// make runs make with kbisect's settings, and keeps the note of what is going on.
+// make runs make with kbisect's settings, and once more with those flags that
+// rescue an old kernel from a new toolchain, where its errors say so. Flags that
+// did not help are dropped again.
 func (t *buildTree) make(ctx context.Context, log io.Writer, step string, count func(int64), target string) error {
-	if err := t.enter("make"); err != nil {
+	known := t.st.Rescue
+	for {
+		out, err := t.makeOnce(ctx, log, step, count, target)
+		var kernel *KernelError
+		if !errors.As(err, &kernel) {
+			return err
+		}
+		if !errors.Is(err, errAsked) && t.rescue(log, out) {
+			continue
+		}
+		if len(t.st.Rescue) == len(known) {
+			return err
+		}
+		t.st.Rescue = known
+		if saveErr := t.save(); saveErr != nil {
+			return saveErr
+		}
 		return err
 	}
-	out := &output{log: log, count: count}
+}
+
+// makeOnce runs make, and keeps the note of what is going on.
+func (t *buildTree) makeOnce(ctx context.Context, log io.Writer, step string, count func(int64), target string) (*output, error) {
+	if err := t.enter("make"); err != nil {
+		return nil, err
+	}
+	env, err := t.makeEnv(step)
+	if err != nil {
+		return nil, err
+	}
+	before := t.objects
+	out := &output{log: log, src: t.src()}
+	if count != nil {
+		out.count = func(n int64) { count(before + n) }
+	}
 	m := makeRun{
 		step: step,
 		args: []string{"-C", t.src(), "O=" + t.obj(), "-j" + strconv.Itoa(t.Jobs), "ARCH=x86_64", "CC=" + t.tools.CC, "LOCALVERSION=", target},
-		env:  t.ccacheEnv(step),
+		env:  env,
 		out:  out,
 		log:  t.logPath(),
 	}
-	err := m.run(ctx)
+	err = m.run(ctx)
 	if step == "compile" {
-		t.objects = out.lines
+		t.objects += out.lines
 	}
 	if m.hard || tornWrite(err) {
-		return err // the note stays, for recover
+		return out, err // the note stays, for recover
 	}
 	t.st.Step = ""
 	if saveErr := t.save(); err == nil {
 		err = saveErr
 	}
 	if out.closed && err != nil && step == "compile" && ctx.Err() == nil {
-		return fmt.Errorf("%w: %w", errAsked, err)
+		err = fmt.Errorf("%w: %w", errAsked, err)
 	}
-	return err
+	return out, err
 }
 
 // tornWrite reports whether a make ended because its files could not be written:
@@ -535,29 +573,58 @@ func tornWrite(err error) bool {
 // each of them. A one-file variant is in the cache of kernels anyway.
 const ccacheLimit = 40
 
-// ccacheEnv puts ccache before the compiler for large builds: by a folder on
-// PATH, because another CC= would change every command line, and kbuild would
-// build everything anew.
-func (t *buildTree) ccacheEnv(step string) []string {
-	if t.NoCcache || t.tools.Ccache == "" || step != "compile" || t.expect() < ccacheLimit {
-		return nil
-	}
+// makeEnv returns what make's environment has beside toolEnv: folders in front
+// of PATH with tools that stand for others. By PATH, because another CC= or LD=
+// would change every command line, and kbuild would build everything anew.
+func (t *buildTree) makeEnv(step string) ([]string, error) {
 	bin := filepath.Join(t.dir, "bin")
-	link := filepath.Join(bin, t.tools.CC)
-	if to, err := os.Readlink(link); err != nil || to != t.tools.Ccache {
-		_ = os.RemoveAll(link)
-		if os.MkdirAll(bin, 0o755) != nil || os.Symlink(t.tools.Ccache, link) != nil {
-			return nil // it is only faster with it
+	env := t.rescueFlags(setenv)
+	var path []string
+	if t.Layout != 0 && step == "compile" {
+		path = append(path, t.layoutDir())
+	}
+	wrapped := len(t.rescueFlags(first))+len(t.rescueFlags(last)) > 0
+	if wrapped {
+		path = append(path, bin)
+		if err := t.wrapCompilers(bin); err != nil {
+			return nil, err
 		}
 	}
-	return []string{
-		"PATH=" + bin + ":" + os.Getenv("PATH"),
-		"CCACHE_CONFIGPATH=/dev/null", // the user's settings are not ours
-		"CCACHE_DIR=" + filepath.Join(t.Cache, "ccache"),
-		"CCACHE_MAXSIZE=" + strconv.FormatInt(t.budget()/4>>20, 10) + "M",
-		"CCACHE_NOHASHDIR=1", // all paths are relative: the folder does not matter
-		"CCACHE_COMPILERCHECK=content",
+	if t.wantsCcache(step) {
+		switch {
+		case wrapped:
+			env = append(env, "KBISECT_CCACHE="+t.tools.Ccache)
+		case linkCcache(t.tools, bin):
+			path = append(path, bin)
+		}
+		env = append(env,
+			"CCACHE_CONFIGPATH=/dev/null", // the user's settings are not ours
+			"CCACHE_DIR="+filepath.Join(t.Cache, "ccache"),
+			"CCACHE_MAXSIZE="+strconv.FormatInt(t.budget()/4>>20, 10)+"M",
+			"CCACHE_NOHASHDIR=1", // all paths are relative: the folder does not matter
+			"CCACHE_COMPILERCHECK=content",
+		)
 	}
+	if len(path) > 0 {
+		env = append(env, "PATH="+strings.Join(append(path, os.Getenv("PATH")), ":"))
+	}
+	return env, nil
+}
+
+// wantsCcache reports whether ccache is to stand before the compiler.
+func (t *buildTree) wantsCcache(step string) bool {
+	return !t.NoCcache && t.tools.Ccache != "" && step == "compile" && t.expect() >= ccacheLimit
+}
+
+// linkCcache makes ccache stand for the compiler in the folder bin. Where that
+// does not work, it is only slower.
+func linkCcache(tools Toolchain, bin string) bool {
+	link := filepath.Join(bin, tools.CC)
+	if to, err := os.Readlink(link); err == nil && to == tools.Ccache {
+		return true
+	}
+	_ = os.RemoveAll(link)
+	return os.MkdirAll(bin, 0o755) == nil && os.Symlink(tools.Ccache, link) == nil
 }
 
 // hashFile returns the SHA-256 of a file, in hexadecimal.
