@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kbisect/kbisect/internal/gitx"
 )
@@ -172,6 +173,9 @@ func TestStackAsGitAm(t *testing.T) {
 		"no stat":  {"-p", "--no-renames"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name != "plain" {
+				t.Skip("git makes and takes a mailbox once under -short")
+			}
 			text := c.git(slices.Concat([]string{"format-patch", "--stdout", "--binary"}, args, []string{c.base + ".." + head})...) + "\n"
 			box, err := mailbox(t, text)
 			if err != nil {
@@ -320,6 +324,9 @@ func TestMailForms(t *testing.T) {
 			if (mail.warn == "") != (warnings == "") || !strings.Contains(warnings, mail.warn) {
 				t.Errorf("warnings %q, want %q", warnings, mail.warn)
 			}
+			if testing.Short() {
+				return // git am is a thousand processes for the whole table
+			}
 			am, err := c.am(mail.text)
 			if (err != nil) != mail.amNot {
 				t.Fatalf("git am: %v", err)
@@ -385,6 +392,9 @@ func TestMailboxOrder(t *testing.T) {
 		"twice":               {mails: append(slices.Clone(three), series("PATCH x 2/3")...), err: `mail 2 ("[PATCH 2/3] part PATCH 2/3") and mail 4 ("[PATCH x 2/3] part PATCH x 2/3") are both 2 of 3`},
 		"two series":          {mails: append(slices.Clone(three), series("PATCH 1/2", "PATCH 2/2")...), err: "of two series, of 3 and of 2"},
 		"some without number": {mails: append(slices.Clone(three), series("PATCH")...), err: "one has a number and one has none"},
+		"report with a diff":  {mails: append([]string{message("Subject: net: it is slow\n", fixDiff(4, "x\n"))}, three...), want: in3, skipped: 1, warn: "no [PATCH] in its subject"},
+		"no tags at all":      {mails: []string{message("Subject: a\n", fixDiff(4, "x\n")), message("Subject: b\n", fixDiff(12, "x\n"))}, want: "a,b"},
+		"same id, other text": {mails: []string{three[0], strings.Replace(three[1], "<1@", "<0@", 1), three[2]}, want: in3},
 		"unclear versions":    {mails: series("PATCH", "PATCH v2"), err: "are they one patch?"},
 		"nothing":             {mails: []string{cover, quote}, err: "none of its 2 mails has a patch"},
 		"too many":            {mails: []string{three[0], strings.Repeat("From a 10:11:12 2026\nSubject: x\n\n", MaxSeries+1)}, err: "more than 1000 mails"},
@@ -435,10 +445,11 @@ func TestParseTag(t *testing.T) {
 		"[PATCH 5.10.1/2] x":                      {Version: 1},
 		"[PATCH] x [v2 1/2]":                      {Version: 1},
 		"[PATCH 1 of 4] x":                        {Version: 1, N: 1, Of: 4},
-		"Recover: [PATCH 1/2]":                    {Version: 1},
+		"Recover: it [1/2]":                       {Version: 1},
 		"[" + strings.Repeat("a ", 9) + "1/2] y":  {Version: 1, N: 1, Of: 2},
 		"[PATCH 99999999999999999999/3] overflow": {Version: 1},
 	} {
+		want.Marked = strings.Contains(subject, "[PATCH") || strings.Contains(subject, "[R") || want.Of > 0
 		if got := ParseTag(subject); got != want {
 			t.Errorf("ParseTag(%q) = %+v, want %+v", subject, got, want)
 		}
@@ -452,8 +463,9 @@ func TestMailErrors(t *testing.T) {
 	wrapped := strings.Replace(fixDiff(12, "x\n"), " line 13\n", " line\n13\n", 1)
 	lines := strings.Count(good, "\n")
 	for name, c := range map[string]struct{ text, want string }{
-		// 5 lines of header, 15 of the text
+		// The header is 5 lines, the one of the mbox included; 6 with one more field.
 		"wrapped":      {bad("", wrapped), fmt.Sprintf(`mail 2 ("[PATCH 2/2] bad"): line %d: `, lines+5+slices.Index(strings.Split(wrapped, "\n"), "13")+1)},
+		"wrapped part": {bad("Content-Type: multipart/mixed; boundary=b\n", "old\n--b\n\nhello\n--b\nContent-Type: text/x-patch\n\n"+wrapped+"--b--\n"), fmt.Sprintf(`mail 2 ("[PATCH 2/2] bad"): line %d: `, lines+6+7+slices.Index(strings.Split(wrapped, "\n"), "13")+1)},
 		"wrapped qp":   {bad("Content-Transfer-Encoding: quoted-printable\n", qp(wrapped)), fmt.Sprintf(`mail 2 ("[PATCH 2/2] bad"): line of its decoded text %d: `, slices.Index(strings.Split(wrapped, "\n"), "13")+1)},
 		"cut":          {bad("", wrapped[:strings.Index(wrapped, " line\n13")]), `mail 2 ("[PATCH 2/2] bad"): line `},
 		"path":         {bad("", strings.ReplaceAll(fixDiff(4, "x\n"), "net/a.c", "../a.c")), `mail 2 ("[PATCH 2/2] bad"): refused path "../a.c"`},
@@ -664,4 +676,31 @@ func FuzzQuilt(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestMailboxHostile reads what was made to take long: each is a second at most
+// when every step is linear, and minutes when one is not.
+func TestMailboxHostile(t *testing.T) {
+	diff := fixDiff(4, "x\n")
+	long := func(s string, n int) string { return strings.Repeat(s, n/len(s)) }
+	for name, text := range map[string]string{
+		"one id":       strings.Repeat("From a 10:11:12 2026\nMessage-Id: <x>\nSubject: [PATCH] a\n\n"+long("text\n", 4<<10)+diff, MaxSeries),
+		"subject":      message("Subject: [PATCH "+long(" ,", maxHeader-1000)+"1/1] x\n", diff),
+		"brackets":     message("Subject: "+long("[]", maxHeader-1000)+"x\n", diff),
+		"folded":       message("Subject: x\n"+long(" y\n", maxHeader-1000), diff),
+		"encoded":      message("Subject: "+long("=?utf-8?q?a?= ", maxHeader-1000)+"\n", diff),
+		"soft breaks":  message("Subject: x\nContent-Type: text/plain; format=flowed\n", long("a \n", 2<<20)+diff),
+		"boundaries":   message("Subject: x\nContent-Type: multipart/mixed; boundary=b\n", long("--b\n", 2<<20)+diff),
+		"from lines":   message("Subject: x\n", long("From a 10:11:12 2026\n", 2<<20)+diff),
+		"dashes":       message("Subject: x\n", long("---\n", 2<<20)+diff),
+		"equals signs": message("Subject: x\nContent-Transfer-Encoding: quoted-printable\n", long("=", 2<<20)+"\n"+diff),
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			box, err := mailbox(t, text)
+			if took := time.Since(start); took > time.Minute {
+				t.Errorf("took %v: %d patches, %v", took, len(box.Patches), err)
+			}
+		})
+	}
 }

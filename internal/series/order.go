@@ -2,6 +2,7 @@ package series
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -17,6 +18,7 @@ type Tag struct {
 	Resend  bool
 	N, Of   int  // both 0 without numbers; N is 0 for a cover letter
 	Reply   bool // "Re:"
+	Marked  bool // it says that the mail is a patch: PATCH, RFC, or numbers
 }
 
 // release orders the versions of a series: a RESEND is newer than what it repeats.
@@ -49,6 +51,7 @@ var (
 	tagBracket  = regexp.MustCompile(`^\s*(?:(?i:fwd?)\s*:\s*)?\[([^\]]*)\]`)
 	tagNumbers  = regexp.MustCompile(`(?i)(?:^|[^0-9.])([0-9]{1,5})\s*(?:/|\sof\s)\s*([0-9]{1,5})$`)
 	tagVersion  = regexp.MustCompile(`(?i)(?:^|[\s,]|PATCH|RFC)v([0-9]{1,5})(?:\.[0-9]+)?(?:[\s,]|$)`)
+	tagWord     = regexp.MustCompile(`(?i)\b(PATCH|RFC|RFT)(\b|v?[0-9])`)
 	tagResend   = regexp.MustCompile(`(?i)\b(RESEND|REPOST)\b`)
 )
 
@@ -56,6 +59,7 @@ var (
 // "[PATCH v2 1/3]", "[PATCHv2 1/3]", "[PATCH1/8]", "[RESEND] [PATCH 01/10]".
 func ParseTag(subject string) Tag {
 	t := Tag{Version: 1}
+	subject = subject[:min(len(subject), 1<<10)] // what is longer was made to keep us busy
 	for {
 		at := replyPrefix.FindStringIndex(subject)
 		if at == nil {
@@ -76,6 +80,7 @@ func ParseTag(subject string) Tag {
 // bracket takes what stands between "[" and "]".
 func (t *Tag) bracket(s string) {
 	t.Resend = t.Resend || tagResend.MatchString(s)
+	t.Marked = t.Marked || tagWord.MatchString(s)
 	if v := tagVersion.FindStringSubmatch(s); v != nil {
 		t.Version, _ = strconv.Atoi(v[1]) // digits, few of them
 	}
@@ -87,6 +92,7 @@ func (t *Tag) bracket(s string) {
 		if n := tagNumbers.FindStringSubmatch(s[:end]); n != nil {
 			t.N, _ = strconv.Atoi(n[1])
 			t.Of, _ = strconv.Atoi(n[2])
+			t.Marked = t.Marked || t.Of > 0
 			return
 		}
 	}
@@ -190,21 +196,38 @@ func (b *Mailbox) candidates(file string, mails []Mail) []item {
 	for _, it := range replies {
 		b.skip(it.mail, "a reply with a diff of its own")
 	}
-	return items
+	return b.marked(items)
+}
+
+// marked removes mails without a tag from among mails that have one: a report
+// with a diff for trying, say. Where none has a tag, all are patches.
+func (b *Mailbox) marked(items []item) []item {
+	if !slices.ContainsFunc(items, func(it item) bool { return it.tag.Marked }) {
+		return items
+	}
+	return slices.DeleteFunc(items, func(it item) bool {
+		if !it.tag.Marked {
+			const why = "a diff, but no [PATCH] in its subject, as others have"
+			b.skip(it.mail, why)
+			b.Warnings = append(b.Warnings, fmt.Sprintf("%s: %s is not used: %s", it.file, it, why))
+		}
+		return !it.tag.Marked
+	})
 }
 
 // dropRepeats removes mails that came twice (by two lists, say), and patches
 // without a number of which there is a newer version under the same title.
 func (b *Mailbox) dropRepeats(items []item) []item {
 	var kept []item
+	first := map[string]int{} // number of the mail, by its id and content
 	for _, it := range items {
-		id := it.mail.Header("Message-Id")
-		same := slices.IndexFunc(kept, func(k item) bool {
-			return id != "" && k.mail.Header("Message-Id") == id && k.mail.Text() == it.mail.Text()
-		})
-		if same >= 0 {
-			b.skip(it.mail, fmt.Sprintf("mail %d once more", kept[same].mail.Number))
-			continue
+		if id := it.mail.Header("Message-Id"); id != "" {
+			key := fmt.Sprintf("%s %x", id, sha256.Sum256([]byte(it.mail.Text())))
+			if n, ok := first[key]; ok {
+				b.skip(it.mail, fmt.Sprintf("mail %d once more", n))
+				continue
+			}
+			first[key] = it.mail.Number
 		}
 		kept = append(kept, it)
 	}

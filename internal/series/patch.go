@@ -5,6 +5,16 @@
 //	pair, err := series.WithWithout(ctx, repo, base, []series.Patch{p})
 //	// pair.With and pair.Without are commits, ready to be built
 //
+// A series is read from mails, folders or a git range, and is put on a base:
+//
+//	patches, err := series.ReadSeries([]string{"thread.mbox.gz"})
+//	commits, err := series.Stack(ctx, repo, base, patches)
+//	// commits[i] is the base with patches[0] to patches[i]
+//
+// Mails are read as git am reads them, but for these: cover letters and replies
+// are skipped, the numbers in subjects give the order, CRLF inside an encoding is
+// no obstacle, and HTML is no text.
+//
 // All of it happens on git objects, through an index file of its own: nothing
 // is checked out, and a commit's id depends only on its base and its patch.
 package series
@@ -204,13 +214,15 @@ func (p *Patch) normalise(data []byte) []byte {
 
 // mailHeader returns a header field, unfolded, "" if it is not there.
 func mailHeader(head, name string) string {
-	value, in := "", false
-	for _, line := range strings.Split(head, "\n") {
-		if line == "" {
+	var value strings.Builder
+	in := false
+	for line := range strings.Lines(head) {
+		if line == "\n" {
 			break
 		}
 		if in && (line[0] == ' ' || line[0] == '\t') {
-			value += " " + strings.TrimSpace(line)
+			value.WriteByte(' ')
+			value.WriteString(strings.TrimSpace(line))
 			continue
 		}
 		if in {
@@ -218,10 +230,10 @@ func mailHeader(head, name string) string {
 		}
 		field, v, ok := strings.Cut(line, ":")
 		if in = ok && textproto.CanonicalMIMEHeaderKey(field) == name; in {
-			value = strings.TrimSpace(v)
+			value.WriteString(strings.TrimSpace(v))
 		}
 	}
-	return value
+	return value.String()
 }
 
 // bracket is what git format-patch and mailers put before a subject.

@@ -47,6 +47,29 @@ func TestStackIsApply(t *testing.T) {
 	}
 }
 
+// TestStackSHA256: the ids of trees and commits are computed here.
+func TestStackSHA256(t *testing.T) {
+	ctx := t.Context()
+	repo, err := gitx.InitBare(ctx, filepath.Join(t.TempDir(), "r.git"), "sha256")
+	if err != nil {
+		t.Fatal(err)
+	}
+	slow := commit(t, repo, slowTree)
+	fix, add := mustParse(t, "fix.patch", fixPatch), mustParse(t, "add.patch", addPatch)
+	made, err := Stack(ctx, repo, slow, []Patch{fix, add})
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := Apply(ctx, repo, slow, fix, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	two, err := Apply(ctx, repo, one, add, false)
+	if err != nil || !slices.Equal(made, []string{one, two}) {
+		t.Errorf("Stack = %v; Apply %s, %s, %v", made, one, two, err)
+	}
+}
+
 func TestStackErrors(t *testing.T) {
 	ctx := t.Context()
 	repo, slow := scratch(t, slowTree)
