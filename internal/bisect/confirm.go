@@ -161,3 +161,37 @@ func (c *Confirmation) alike() float64 {
 
 // E is the e-value so far.
 func (c *Confirmation) E() float64 { return math.Exp(c.logE) }
+
+// Odd returns the sides whose rebuilt kernels behave like the other side did in
+// the search: either this build or the search's is the odd one, and a third has to
+// tell which (see Leaning). Ask after a refusal.
+func (c *Confirmation) Odd() []Side {
+	var out []Side
+	for _, s := range []Side{Good, Bad} {
+		if total(c.own[s]) > 0 && (Leaning(c.search[Good], c.search[Bad], c.own[s]) > 0.5) != (s == Bad) {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Runs returns the outcomes by category that the confirmation had on a side.
+func (c *Confirmation) Runs(s Side) []int {
+	if s != Good && s != Bad {
+		return nil
+	}
+	return slices.Clone(c.own[s])
+}
+
+// Leaning is the probability, from one half before any, that runs of one kernel
+// come from the distribution of the bad runs and not from that of the good ones.
+// All three are counts by category, of the same length.
+func Leaning(good, bad, runs []int) float64 {
+	e := newEvidence(len(runs))
+	with := func(counts []int) float64 {
+		sum := slices.Clone(counts)
+		add(sum, runs)
+		return e.log(sum) - e.log(counts)
+	}
+	return logistic(with(bad) - with(good))
+}

@@ -40,8 +40,7 @@ type Options struct {
 	None float64
 	// Stop is the probability at which a suspect is named; default 0.99.
 	Stop float64
-	// Seed fixes the draws that estimate information when there are more than two
-	// categories.
+	// Seed fixes the draws of Forecast.
 	Seed uint64
 }
 
@@ -135,7 +134,7 @@ func (s *Search) rate() {
 // gains returns the table of information, making it when it is missing.
 func (s *Search) gains() *gains {
 	if s.table == nil {
-		s.table = newGains(s.rated[0], s.rated[1], s.opts.Seed)
+		s.table = newGains(s.rated[0], s.rated[1])
 	}
 	return s.table
 }

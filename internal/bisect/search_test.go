@@ -3,7 +3,6 @@ package bisect_test
 import (
 	"encoding/json"
 	"errors"
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -12,109 +11,6 @@ import (
 
 	"github.com/kbisect/kbisect/internal/bisect"
 )
-
-// world is a simulated range: what is true, and what it costs.
-type world struct {
-	graph    *bisect.Graph
-	culprit  int
-	good     []float64 // distribution of a good run over the categories
-	bad      []float64
-	flip     float64 // chance that a build behaves like the other side
-	broken   func(v int) bool
-	endRuns  int
-	buildFor float64 // cost of a build in runs
-	merged   [][2]int
-	start    func(*bisect.Graph, bisect.Options) (strategy, error) // nil: newSearch
-	before   func(s strategy, step int)                            // looks at the steps in watch
-	watch    []int
-	after    func(s strategy) // looks at the end
-}
-
-// trip is what a search did.
-type trip struct {
-	found              *bisect.Finding
-	right              bool
-	builds, runs, ends int
-	buildsAt12         int // builds in the first 12 steps
-	cost               float64
-}
-
-func draw(p []float64, rng *rand.Rand) int {
-	u := rng.Float64()
-	for k, x := range p {
-		if u -= x; u < 0 {
-			return k
-		}
-	}
-	return len(p) - 1
-}
-
-// explore runs one search to its end, or gives up after 2000 steps.
-func (w world) explore(t testing.TB, rng *rand.Rand) trip {
-	t.Helper()
-	if w.start == nil {
-		w.start = newSearch
-	}
-	s, err := w.start(w.graph, bisect.Options{Categories: len(w.good), Seed: 1})
-	must(t, err)
-	for range w.endRuns {
-		must(t, s.Add(bisect.GoodEnd, draw(w.good, rng)))
-		must(t, s.Add(bisect.BadEnd, draw(w.bad, rng)))
-	}
-	for _, m := range w.merged {
-		must(t, s.Same(m[0], m[1]))
-	}
-	var out trip
-	flipped := map[int]bool{}
-	costs := bisect.Costs{Run: 1, Build: func(int) float64 { return w.buildFor }}
-	for i := range 2000 {
-		if slices.Contains(w.watch, i) {
-			w.before(s, i)
-		}
-		step := s.Next(costs)
-		if step.Found != nil {
-			out.found = step.Found
-			out.right = slices.Contains(step.Found.Class, w.culprit) || w.culprit < 0 && step.Found.None
-			break
-		}
-		v := step.Revision
-		if step.Build {
-			out.builds++
-			out.buildsAt12 += btoi(i < 12)
-			out.cost += w.buildFor
-			if w.broken != nil && w.broken(v) {
-				must(t, s.Untestable(v))
-				continue
-			}
-			flipped[v] = rng.Float64() < w.flip
-		}
-		must(t, s.Add(v, draw(w.distribution(v, flipped[v]), rng)))
-		if v < 0 {
-			out.ends++
-		} else {
-			out.runs++
-		}
-		out.cost++
-	}
-	if w.after != nil {
-		w.after(s)
-	}
-	return out
-}
-
-func (w world) distribution(v int, flip bool) []float64 {
-	isBad := v == bisect.BadEnd
-	if w.culprit >= 0 {
-		isBad = w.graph.Has(v, w.culprit)
-	}
-	if w.culprit < 0 {
-		return w.good // after the ends were measured nothing reproduces
-	}
-	if isBad != flip {
-		return w.bad
-	}
-	return w.good
-}
 
 func must(t testing.TB, err error) {
 	t.Helper()
@@ -158,111 +54,6 @@ func randomParents(n int, rng *rand.Rand) [][]int {
 	}
 	parents[n-1] = heads
 	return parents
-}
-
-// tour sums up many searches.
-type tour struct {
-	trials, right, found    int
-	builds, runs, ends, sum float64
-}
-
-func (w world) tour(t testing.TB, trials int, seed uint64, vary func(*world, *rand.Rand)) tour {
-	rng := rand.New(rand.NewPCG(seed, 5))
-	out := tour{trials: trials}
-	for range trials {
-		w := w
-		w.culprit = rng.IntN(w.graph.Len())
-		if vary != nil {
-			vary(&w, rng)
-		}
-		r := w.explore(t, rng)
-		if r.found != nil {
-			out.found++
-		}
-		if r.right {
-			out.right++
-		}
-		out.builds += float64(r.builds)
-		out.runs += float64(r.runs)
-		out.ends += float64(r.ends)
-		out.sum += r.cost
-	}
-	return out
-}
-
-func (r tour) accuracy() float64 { return float64(r.right) / float64(r.trials) }
-func (r tour) cost() float64     { return r.sum / float64(r.trials) }
-
-func (r tour) String() string {
-	n := float64(r.trials)
-	return fmt.Sprintf("right %5.1f %% (finished %5.1f %%), %4.1f builds, %5.1f runs, %5.1f of the ends, cost %5.1f",
-		100*r.accuracy(), 100*float64(r.found)/n, r.builds/n, r.runs/n, r.ends/n, r.cost())
-}
-
-func noisy(g *bisect.Graph, good, bad float64, ends int) world {
-	return world{graph: g, good: []float64{1 - good, good}, bad: []float64{1 - bad, bad}, endRuns: ends, buildFor: 10}
-}
-
-// TestSearchCalibration: the share of right answers is at least the stated 99 %
-// minus one point (and what chance explains at this many trials), at the costs
-// that were simulated for the design.
-func TestSearchCalibration(t *testing.T) {
-	if testing.Short() {
-		t.Skip("simulates 1,740 searches")
-	}
-	for i, c := range []struct {
-		name   string
-		w      world
-		trials int
-		cost   float64 // at most
-	}{
-		{"16, no error", noisy(chain(t, 16), 0, 1, 20), 100, 50},
-		{"64, 1 %", noisy(chain(t, 64), 0.01, 0.99, 20), 300, 77},
-		{"64, 10 %", noisy(chain(t, 64), 0.1, 0.9, 20), 300, 94},
-		{"64, 25 %", noisy(chain(t, 64), 0.25, 0.75, 20), 200, 162},
-		{"64, 25 %, 40 runs an end", noisy(chain(t, 64), 0.25, 0.75, 40), 200, 143},
-		{"64, rare 30 %", noisy(chain(t, 64), 0, 0.3, 20), 200, 162},
-		{"64, clean, 6 runs an end", noisy(chain(t, 64), 0, 1, 6), 200, 90},
-		{"64, clean, 3 runs an end", noisy(chain(t, 64), 0, 1, 3), 200, 100},
-		{"1024, 10 %", noisy(chain(t, 1024), 0.1, 0.9, 20), 40, 155},
-	} {
-		r := c.w.tour(t, c.trials, uint64(i+1), nil)
-		t.Logf("%-26s %s", c.name, r)
-		if slack := 3 * math.Sqrt(0.02*0.98/float64(c.trials)); r.accuracy() < 0.98-slack {
-			t.Errorf("%s: right in %.1f %%", c.name, 100*r.accuracy())
-		}
-		if r.cost() > c.cost {
-			t.Errorf("%s: cost %.1f, want at most %.1f", c.name, r.cost(), c.cost)
-		}
-	}
-}
-
-func TestSearchMergedHistories(t *testing.T) {
-	w := noisy(chain(t, 65), 0.1, 0.9, 20)
-	r := w.tour(t, 150, 1, func(w *world, rng *rand.Rand) {
-		w.graph = history(t, 65, rng)
-		w.culprit = rng.IntN(65)
-	})
-	t.Log(r)
-	if r.accuracy() < 0.96 || r.cost() > 110 {
-		t.Error(r)
-	}
-}
-
-func TestSearchBins(t *testing.T) {
-	if testing.Short() {
-		t.Skip("simulates 50 searches with costly tables")
-	}
-	w := world{
-		graph: chain(t, 64), endRuns: 20, buildFor: 10,
-		good: []float64{0.6, 0.3, 0.08, 0.01, 0.01},
-		bad:  []float64{0.35, 0.15, 0.15, 0.2, 0.15},
-	}
-	r := w.tour(t, 50, 1, nil)
-	t.Log(r)
-	if r.accuracy() < 0.94 {
-		t.Error(r)
-	}
 }
 
 func TestSearchBrokenStretch(t *testing.T) {
@@ -659,7 +450,7 @@ func TestSearchScale(t *testing.T) {
 			if step.Found != nil {
 				break
 			}
-			must(t, s.Add(step.Revision, draw(w.distribution(step.Revision, false), rng)))
+			must(t, s.Add(step.Revision, btoi((rng.Float64() < 0.9) == c.g.Has(step.Revision, w.culprit))))
 		}
 		t.Logf("%s: slowest step %v", c.name, worst)
 		if worst > 5*c.limit { // room for a busy machine; the benchmark has the figure
@@ -688,29 +479,5 @@ func BenchmarkNext(b *testing.B) {
 				s.Next(bisect.Costs{Run: 1})
 			}
 		})
-	}
-}
-
-// BenchmarkSearch prints accuracy and cost (a build is ten runs; the ends' own
-// runs before the search are not counted), as the design's table does.
-func BenchmarkSearch(b *testing.B) {
-	for _, n := range []int{16, 64, 1024} {
-		for _, c := range []struct {
-			name      string
-			good, bad float64
-		}{{"1_%", 0.01, 0.99}, {"10_%", 0.1, 0.9}, {"25_%", 0.25, 0.75}, {"rare_30_%", 0, 0.3}, {"rare_30_v_5_%", 0.05, 0.3}} {
-			trials := 1000
-			if n == 1024 {
-				trials = 200
-			}
-			b.Run(fmt.Sprintf("%d/%s", n, c.name), func(b *testing.B) {
-				r := noisy(chain(b, n), c.good, c.bad, 20).tour(b, trials, 7, nil)
-				b.ReportMetric(100*r.accuracy(), "right-%")
-				b.ReportMetric(r.builds/float64(r.trials), "builds")
-				b.ReportMetric(r.runs/float64(r.trials), "runs")
-				b.ReportMetric(r.cost(), "cost")
-				b.ReportMetric(0, "ns/op")
-			})
-		}
 	}
 }
