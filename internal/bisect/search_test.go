@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -420,7 +421,8 @@ func TestConfirmationRefuses(t *testing.T) {
 	}
 }
 
-// TestSearchScale: the next probe of the largest histories comes in time.
+// TestSearchScale: the next probe of the largest histories comes in time, and
+// takes no more memory than it may.
 func TestSearchScale(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds and 100 MB")
@@ -428,35 +430,53 @@ func TestSearchScale(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for _, c := range []struct {
 		name  string
-		g     *bisect.Graph
+		make  func() *bisect.Graph
 		limit time.Duration
+		bytes uint64
 	}{
-		{"15,000 with merges", history(t, 15_000, rng), time.Second},
-		{"100,000 in a row", chain(t, 100_000), 2 * time.Second},
+		{"15,000 with merges", func() *bisect.Graph { return history(t, 15_000, rng) }, time.Second, 500e6},
+		{"100,000 in a row", func() *bisect.Graph { return chain(t, 100_000) }, 2 * time.Second, 500e6},
 	} {
-		w := noisy(c.g, 0.1, 0.9, 20)
-		w.culprit = c.g.Len() / 3
-		s, err := bisect.NewSearch(c.g, bisect.Options{})
-		must(t, err)
-		for range 20 {
-			must(t, s.Add(bisect.GoodEnd, 0))
-			must(t, s.Add(bisect.BadEnd, 1))
-		}
-		var worst time.Duration
-		for range 30 {
-			begin := time.Now()
-			step := s.Next(bisect.Costs{Run: 1})
-			worst = max(worst, time.Since(begin))
-			if step.Found != nil {
-				break
+		for name, start := range map[string]func(*bisect.Graph, bisect.Options) (strategy, error){"search": newSearch, "sprt": newSPRT} {
+			g := c.make()
+			culprit := g.Len() / 3
+			s, err := start(g, bisect.Options{})
+			must(t, err)
+			for range 20 {
+				must(t, s.Add(bisect.GoodEnd, 0))
+				must(t, s.Add(bisect.BadEnd, 1))
 			}
-			must(t, s.Add(step.Revision, btoi((rng.Float64() < 0.9) == c.g.Has(step.Revision, w.culprit))))
-		}
-		t.Logf("%s: slowest step %v", c.name, worst)
-		if worst > 5*c.limit { // room for a busy machine; the benchmark has the figure
-			t.Errorf("%s: a step takes %v", c.name, worst)
+			var worst time.Duration
+			steps := 0
+			for ; ; steps++ {
+				begin := time.Now()
+				step := s.Next(bisect.Costs{Run: 1})
+				worst = max(worst, time.Since(begin))
+				if step.Found != nil {
+					if !slices.Equal(step.Found.Class, []int{culprit}) {
+						t.Errorf("%s, %s: found %+v", c.name, name, step.Found)
+					}
+					break
+				}
+				must(t, s.Add(step.Revision, btoi(g.Has(step.Revision, culprit))))
+			}
+			took := memory()
+			t.Logf("%s, %s: %d steps, the slowest %v, %d MB of heap", c.name, name, steps, worst, took>>20)
+			if worst > 5*c.limit { // room for a busy machine; the benchmark has the figure
+				t.Errorf("%s, %s: a step takes %v", c.name, name, worst)
+			}
+			if took > c.bytes {
+				t.Errorf("%s, %s: %d bytes of heap", c.name, name, took)
+			}
 		}
 	}
+}
+
+// memory is what the heap has ever had from the system.
+func memory() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapSys
 }
 
 func BenchmarkNext(b *testing.B) {
