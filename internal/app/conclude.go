@@ -24,6 +24,10 @@ const (
 	sideBroken  = "unreverted" // the bad end, against the revert
 )
 
+// layouts is how many code layouts an attempt may use: that of its confirmation,
+// as built or another one, and that of the kernels which a refusal builds anew.
+const layouts = 3
+
 // maxAttempts is how many confirmations may fail before the search gives up: the
 // second one is on kernels of another layout, and the third votes.
 const maxAttempts = 3
@@ -84,6 +88,7 @@ func (h *hunt) suspect(f *bisect.Finding) suspected {
 // confirmed is a confirmation that has ended.
 type confirmed struct {
 	verdict         *bisect.Confirmed
+	odd             []bisect.Side // whose kernels are not what they were in the search
 	parent, culprit side
 	layout          int
 }
@@ -91,7 +96,7 @@ type confirmed struct {
 // confirm runs parent and culprit against each other, on fresh boots, and weighs
 // those runs alone. nil is the end of the budget.
 func (h *hunt) confirm(ctx context.Context, sus suspected) (*confirmed, error) {
-	c := &confirmed{layout: h.attempts}
+	c := &confirmed{layout: h.attempts * layouts}
 	if h.effect() < layoutRatio {
 		c.layout++
 	}
@@ -104,10 +109,15 @@ func (h *hunt) confirm(ctx context.Context, sus suspected) (*confirmed, error) {
 	}
 	good, bad := h.sums(sus.culprit)
 	n := total(h.find.Runs(sus.culprit)) + total(h.find.Runs(sus.parent))
-	c.verdict, err = h.against(ctx, "confirm "+h.label(sus.culprit), good, bad, 3*n, &c.parent, &c.culprit)
+	test, err := bisect.NewConfirmation(good, bad, 3*n)
+	if err != nil {
+		return nil, err
+	}
+	c.verdict, err = h.against(ctx, "confirm "+h.label(sus.culprit), test, &c.parent, &c.culprit)
 	if c.verdict == nil {
 		return nil, err
 	}
+	c.odd = test.Odd()
 	return c, err
 }
 
@@ -175,11 +185,7 @@ func total(counts []int) int {
 
 // against runs two kernels in turn until their e-value decides. It returns nil
 // when the budget ends first.
-func (h *hunt) against(ctx context.Context, title string, good, bad []int, pairs int, parent, culprit *side) (*bisect.Confirmed, error) {
-	c, err := bisect.NewConfirmation(good, bad, pairs)
-	if err != nil {
-		return nil, err
-	}
+func (h *hunt) against(ctx context.Context, title string, c *bisect.Confirmation, parent, culprit *side) (*bisect.Confirmed, error) {
 	show := h.env.UI.Stage(title)
 	for {
 		next, end := c.Next()
@@ -214,14 +220,18 @@ func (h *hunt) against(ctx context.Context, title string, good, bad []int, pairs
 	}
 }
 
-// refuted forgets what the search knew of the two kernels whose confirmation
-// failed, and has them built in another layout: a build may have been lucky.
+// refuted forgets what the search knew of the kernels that the confirmation saw
+// behave otherwise, of both if it saw no difference, and has them built in another
+// layout: a build may have been lucky.
 func (h *hunt) refuted(ctx context.Context, sus suspected, c *confirmed) (*report.Result, error) {
 	h.warn("%s was not confirmed: %s; its kernels are built anew", h.label(sus.culprit), c.verdict.Reason)
-	d := dropped{Layout: c.layout + 1}
-	for _, v := range []int{sus.parent, sus.culprit} {
-		if v >= 0 {
-			d.Revisions = append(d.Revisions, h.at(v).ID)
+	d := dropped{Layout: h.attempts*layouts + 2}
+	for _, x := range []struct {
+		side bisect.Side
+		v    int
+	}{{bisect.Good, sus.parent}, {bisect.Bad, sus.culprit}} {
+		if x.v >= 0 && (len(c.odd) == 0 || slices.Contains(c.odd, x.side)) {
+			d.Revisions = append(d.Revisions, h.at(x.v).ID)
 		}
 	}
 	if err := h.event(ctx, eventDrop, d); err != nil {
@@ -357,11 +367,15 @@ func (h *hunt) revert(ctx context.Context, sus suspected) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	bad := h.probe(bisect.BadEnd)
+	end := h.probe(bisect.BadEnd)
 	reverted := side{name: sideRevert, tag: sideRevert, revision: commit, commit: commit, identity: k.Identity}
-	again := side{name: sideBroken, tag: sideBroken, revision: bad.revision, commit: bad.commit, identity: bad.identity}
-	goods, bads := h.sums(sus.culprit)
-	v, err := h.against(ctx, "revert "+r.short()+" on the bad end", goods, bads, 0, &reverted, &again)
+	again := side{name: sideBroken, tag: sideBroken, revision: end.revision, commit: end.commit, identity: end.identity}
+	good, bad := h.sums(sus.culprit)
+	test, err := bisect.NewConfirmation(good, bad, 0)
+	if err != nil {
+		return "", err
+	}
+	v, err := h.against(ctx, "revert "+r.short()+" on the bad end", test, &reverted, &again)
 	switch {
 	case err != nil:
 		return "", err

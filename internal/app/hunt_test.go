@@ -132,6 +132,35 @@ func TestHuntSPRT(t *testing.T) {
 	w.names(o, ids[3])
 }
 
+// One build is slow by luck, which another layout shows: the effect is below 2x, so
+// that the confirmation builds anew, refuses the wrong culprit, and the search
+// goes on to the right one.
+func TestHuntLuckyBuild(t *testing.T) {
+	skipWithoutGo(t)
+	w := fast(newWorld(t))
+	w.commit(100, "int x = 100;", "start")
+	var ids []string
+	for i := range 8 {
+		ms := 100
+		if i >= 6 {
+			ms = 150
+		}
+		ids = append(ids, w.commit(ms, fmt.Sprintf("int x = %d;", i), fmt.Sprintf("change %d", i)))
+	}
+	lucky := false
+	w.lucky = func(code string) string {
+		if !strings.Contains(code, "x = 3;") {
+			return code
+		}
+		lucky = true
+		return strings.Replace(code, "wait = 100", "wait = 150", 1)
+	}
+	res := w.names(w.search("HEAD~8", "HEAD"), ids[6])
+	if !lucky || res.Culprit.Layout == 0 || !strings.Contains(strings.Join(res.Warnings, "\n"), "was not confirmed") {
+		t.Errorf("lucky %v, layout %d, warnings %q", lucky, res.Culprit.Layout, res.Warnings)
+	}
+}
+
 // An improvement is found when it is asked for, and refused when it is not.
 func TestHuntLookForLower(t *testing.T) {
 	skipWithoutGo(t)
