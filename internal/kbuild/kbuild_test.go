@@ -138,6 +138,52 @@ func TestKconfigChange(t *testing.T) {
 	}
 }
 
+// TestRange goes along a range whose middle changes a Kconfig file, and back:
+// each configuration is the one of its own commit, and says what changed.
+func TestRange(t *testing.T) {
+	repo := newRepo(t)
+	b := Builder{Cache: t.TempDir()}
+	const kconfigs = "config SIZE\n\tbool \"s\"\nconfig FOO\n\tbool \"f\"\n"
+	first := repo.commit(fakeTree())
+	second := repo.commit(with("value.c", "int value(void) { return 2; }\n"))
+	third := repo.commit(with("value.c", "int value(void) { return 3; }\n", "Kconfig", "config FOO\n\tbool \"f\"\n"))
+	fourth := repo.commit(with("value.c", "int value(void) { return 4; }\n", "Kconfig", "config FOO\n\tbool \"f\"\n"))
+	fifth := repo.commit(with("value.c", "int value(void) { return 5; }\n", "Kconfig", kconfigs))
+	configured := func(k *Kernel) bool {
+		t.Helper()
+		log, err := os.ReadFile(k.Log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Contains(log, []byte("HOSTCC  scripts/kconfig/conf.o"))
+	}
+	k1 := repo.build(b, first)
+	for _, step := range []struct {
+		commit     string
+		configures bool
+		size       string
+	}{
+		{second, false, "y"}, {third, true, "n"}, {fourth, false, "n"}, {fifth, true, "y"},
+	} {
+		k := repo.build(b, step.commit)
+		if v := finalValue(t, k, "SIZE"); v != step.size || configured(k) != step.configures {
+			t.Errorf("%.8s: SIZE=%s, want %s; configured again: %v", step.commit, v, step.size, configured(k))
+		}
+		drift, err := k.DriftFrom(k1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := len(drift) == 1 && drift[0].String() == "CONFIG_SIZE: y -> n"; got != (step.size == "n") || len(drift) > 1 {
+			t.Errorf("%.8s: drift %v", step.commit, drift)
+		}
+	}
+	lost := *k1
+	lost.Final, lost.Config = "", filepath.Join(t.TempDir(), "gone")
+	if _, err := k1.DriftFrom(&lost); err == nil {
+		t.Error("a configuration that is gone has no drift")
+	}
+}
+
 func finalValue(t *testing.T, k *Kernel, name string) string {
 	t.Helper()
 	c, err := kconfig.ParseFile(k.Config)

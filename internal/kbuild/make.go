@@ -114,7 +114,7 @@ var linkPlace = regexp.MustCompile(`^(?:\S*ld(?:\.\w+)?: )?([^\s:]+\.[chS]):(\d+
 // of a tool as a whole.
 var linkLine = regexp.MustCompile(`undefined reference to|undefined symbol:|multiple definition of|^(?:ERROR|FATAL): modpost: |relocation truncated|section .* overlaps|` +
 	`objtool: .*error:|error: objtool: |FAILED unresolved symbol|BTF: .*: Error|will not fit in region|Inconsistent kallsyms data|` +
-	`^\S*(?:gcc|clang|cc1|collect2|as)(?:-[\d.]+)?: (?:fatal )?[Ee]rror: |^\{standard input\}:\d+: Error: |^\S*ld(?:\.\w+)?: (?:cannot find |unrecognized |error: |final link failed|failed to )`)
+	`^\S*(?:gcc|clang|cc1|collect2|as)(?:-[\d.]+)?: (?:fatal )?[Ee]rror: |^\{standard input\}:\d+: Error: |^\S*ld(?:\.\w+)?: (?:cannot find |unrecognized |error: |failed to )`)
 
 // consequence is such a line that only follows another error.
 var consequence = regexp.MustCompile(`being treated as errors$|ld returned \d+ exit status|final link failed`)

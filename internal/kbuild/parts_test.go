@@ -23,6 +23,28 @@ func TestOutput(t *testing.T) {
 		{"Werror", "net/a.c:1:2: warning: x\nnet/a.c:3:4: error: unused variable 'y' [-Werror=unused-variable]\n", "net/a.c:3: unused variable 'y' [-Werror", 0},
 		{"first error", "a.c:1:1: error: one\nb.c:1:1: error: two\n", "a.c:1: one", 0},
 		{"kconfig", "net/Kconfig:12: syntax error\n", "net/Kconfig:12: syntax error", 0},
+		{"kconfig 2", "net/Kconfig:3:warning: config symbol 'X' uses select, but is not bool\nnet/Kconfig:12: unknown statement \"foo\"\n", "net/Kconfig:12: unknown statement \"foo\"", 0},
+		{"kconfig 3", "net/Kconfig.debug:7:error: recursive dependency detected!\nnet/Kconfig.debug:7:\tsymbol A depends on B\n", "net/Kconfig.debug:7: recursive dependency detected!", 0},
+		{"kconfig 4", "net/Kconfig:99: 'endmenu' in different file than 'menu'\nnet/Kconfig:5: location of the 'menu'\n", "net/Kconfig:99: 'endmenu' in different", 0},
+		{"kconfig 5", "Kconfig:9: can't open file \"net/Kconfig\"\n", "Kconfig:9: can't open file", 0},
+		{"a header", "In file included from ../include/net/sock.h:12,\n                 from ../net/core/dev.c:5:\n../include/linux/skbuff.h:33:10: error: unknown type name 'x'\n", "include/linux/skbuff.h:33: unknown type", 0},
+		{"a path through", "arch/x86/boot/compressed/../string.c:3:1: error: x\n", "arch/x86/boot/string.c:3: x", 0},
+		{"a host tool", "/src/tools/objtool/check.c:3:1: error: x\n", "kernel: tools/objtool/check.c:3: x", 0},
+		{"assembler", "../arch/x86/entry/entry_64.S: Assembler messages:\n../arch/x86/entry/entry_64.S:12: Error: no such instruction: `foo'\n", "arch/x86/entry/entry_64.S:12: no such instruction", 0},
+		{"inline assembler", "{standard input}: Assembler messages:\n{standard input}:12: Error: junk\n", "{standard input}:12: Error: junk", 0},
+		{"a flag", "gcc: error: unrecognized command-line option '-mfoo'\n", "unrecognized command-line option", 0},
+		{"parallel", "  CC      a.o\n  CC      b.o\na.c:1:2: warning: w\nb.c:5:6: error: first\n    5 | x\nmake[3]: *** [../scripts/Makefile.build:250: b.o] Error 1\nmake[3]: *** Waiting for unfinished jobs....\na.c:7:8: error: second\nmake[3]: *** [../scripts/Makefile.build:250: a.o] Error 1\n", "compile kernel: b.c:5: first", 2},
+		{"makefile", "../net/Makefile:12: *** missing separator.  Stop.\n", "net/Makefile:12: missing separator", 0},
+		{"makefile 2", "make[2]: *** [../scripts/Makefile.build:500: net] Error 2\narch/x86/Makefile:33: *** compiler is too old.  Stop.\n", "arch/x86/Makefile:33: compiler is too old", 0},
+		{"only make", "make[2]: *** [../scripts/Makefile.build:500: net] Error 2\nmake: *** [Makefile:250: __sub-make] Error 2\n", "Makefile.build:500: net] Error 2", 0},
+		{"no rule first", "make[3]: *** No rule to make target 'net/core/x.o', needed by 'net/core/built-in.a'.  Stop.\nmake[2]: *** [net/core] Error 2\n", "compile kernel: No rule to make target 'net/core/x.o', needed by 'net/core/built-in.a'", 0},
+		{"ld with a place", "ld: ../net/core/dev.c:12: undefined reference to `g'\n", "net/core/dev.c:12: undefined reference to `g'", 0},
+		{"twice", "ld: net/b.o:(.data+0x0): multiple definition of `x'; net/a.o:(.data+0x0): first defined here\ncollect2: error: ld returned 1 exit status\n", "multiple definition of `x'", 0},
+		{"no object", "ld: cannot find net/x.o: No such file or directory\n", "cannot find net/x.o", 0},
+		{"ld, too large", "ld: section .vvar LMA [01,02] overlaps section .data LMA [00,03]\n", "overlaps section .data", 0},
+		{"warnings as errors", "cc1: all warnings being treated as errors\nmake[3]: *** [x: a.o] Error 1\n", "[x: a.o] Error 1", 0},
+		{"modpost 2", "WARNING: modpost: vmlinux.o(.text+0x1): Section mismatch in reference\nFATAL: modpost: Section mismatches detected.\n", "FATAL: modpost: Section mismatches", 0},
+		{"objtool", "vmlinux.o: error: objtool: f+0x12: unreachable\n", "error: objtool: f+0x12", 0},
 		{"ld", "  LD      .tmp_vmlinux.kallsyms1\nld: net/core/dev.o: in function `f':\ndev.c:(.text+0x1): undefined reference to `g'\n", "undefined reference to `g'", 1},
 		{"rule", "make[2]: *** No rule to make target 'x.o', needed by 'built-in.a'.  Stop.\n", "No rule to make target", 0},
 		{"modpost", "ERROR: modpost: \"x\" undefined!\n", "modpost", 0},
@@ -34,7 +56,7 @@ func TestOutput(t *testing.T) {
 	exit := exec.Command("sh", "-c", "exit 2").Run()
 	for _, tt := range tests {
 		for _, step := range []int{1, 7, 1 << 20} {
-			o := &output{log: io.Discard}
+			o := &output{log: io.Discard, src: "/src"}
 			for text := tt.text; text != ""; {
 				n := min(step, len(text))
 				if m, err := o.Write([]byte(text[:n])); m != n || err != nil {
