@@ -21,7 +21,6 @@ const (
 	sideParent  = "parent"
 	sideCulprit = "culprit"
 	sideRevert  = "revert"
-	sideBroken  = "unreverted" // the bad end, against the revert
 )
 
 // layouts is how many code layouts an attempt may use: that of its confirmation,
@@ -297,7 +296,7 @@ func (h *hunt) found(ctx context.Context, f *bisect.Finding, sus suspected, c *c
 	} else {
 		h.advise(res, cul, sus)
 		var err error
-		if cul.Revert, err = h.revert(ctx, sus); err != nil {
+		if cul.Revert, err = h.revert(ctx, sus, c); err != nil {
 			return nil, err
 		}
 	}
@@ -336,7 +335,7 @@ func (h *hunt) layoutsDiffer(c *confirmed) bool { return c.parent.layout != c.cu
 
 // revert takes the culprit out of the bad end, if that can be done, and says
 // whether the result is good.
-func (h *hunt) revert(ctx context.Context, sus suspected) (string, error) {
+func (h *hunt) revert(ctx context.Context, sus suspected, c *confirmed) (string, error) {
 	r := h.at(sus.culprit)
 	switch {
 	case len(r.Parents) != 1:
@@ -367,24 +366,55 @@ func (h *hunt) revert(ctx context.Context, sus suspected) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	end := h.probe(bisect.BadEnd)
-	reverted := side{name: sideRevert, tag: sideRevert, revision: commit, commit: commit, identity: k.Identity}
-	again := side{name: sideBroken, tag: sideBroken, revision: end.revision, commit: end.commit, identity: end.identity}
+	x := side{name: sideRevert, tag: sideRevert, revision: commit, commit: commit, identity: k.Identity}
 	good, bad := h.sums(sus.culprit)
-	test, err := bisect.NewConfirmation(good, bad, 0)
-	if err != nil {
-		return "", err
+	h.tally(good, &c.parent)
+	h.tally(bad, &c.culprit)
+	return h.leans(ctx, "revert "+r.short()+" on the bad end", good, bad, &x)
+}
+
+// maxRevert bounds the runs of a revert that is neither good nor bad.
+const maxRevert = 20
+
+// leans runs one kernel until its runs look like the good or like the bad ones
+// with 99 %. The confirmation has just run both, so that one side is enough.
+func (h *hunt) leans(ctx context.Context, title string, good, bad []int, x *side) (string, error) {
+	show := h.env.UI.Stage(title)
+	defer func() { show.End(nil) }()
+	own := make([]int, h.categories())
+	p := 0.5
+	for n := 0; n < maxRevert && p > 0.01 && p < 0.99; n++ {
+		if h.late() {
+			return "not decided: the budget is spent", nil
+		}
+		o, err := h.trial(ctx, h.q, x)
+		if err != nil {
+			return "", err
+		}
+		judged := h.q.judge(o)
+		if judged.Kind != bisect.Measured {
+			return "the bad end without it cannot be measured: " + shorten(judged.Reason), nil
+		}
+		x.add(h.q, o, judged)
+		own[h.categoryOf(judged.Number, judged.Censored, judged.Hit)]++
+		p = bisect.Leaning(good, bad, own)
+		show.Note(fmt.Sprintf("%s, like the bad ones with %.3g", h.format(judged.Number), p))
 	}
-	v, err := h.against(ctx, "revert "+r.short()+" on the bad end", test, &reverted, &again)
+	is := fmt.Sprintf("%s in %d boots, bad end %s", h.median(x), len(x.obs), h.median(&h.probe(bisect.BadEnd).side))
 	switch {
-	case err != nil:
-		return "", err
-	case v == nil:
-		return "not decided: the budget is spent", nil
-	case v.OK:
-		return fmt.Sprintf("fixes the bad end: %s instead of %s", h.median(&reverted), h.median(&again)), nil
+	case p <= 0.01:
+		return "fixes the bad end: " + is, nil
+	case p >= 0.99:
+		return "does not fix the bad end (" + is + "): something behind it is slow as well", nil
 	}
-	return fmt.Sprintf("does not fix the bad end (%s, bad end %s): something behind it is slow as well", h.median(&reverted), h.median(&again)), nil
+	return "not decided: the bad end without it is neither good nor bad (" + is + ")", nil
+}
+
+// tally adds a side's runs to counts by category.
+func (h *hunt) tally(to []int, s *side) {
+	for i, o := range s.obs {
+		to[h.categoryOf(o.X, o.Censored, s.hits[i])]++
+	}
 }
 
 // result is one without the numbers, which summarize adds.

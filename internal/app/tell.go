@@ -17,7 +17,7 @@ import (
 // What a search tells people: before it, on the way, and in its result.
 
 // confirmRuns is how many runs a confirmation and a revert of a clear effect take.
-const confirmRuns = 14
+const confirmRuns = 11
 
 // announce says, once the ends are known, what the rest is expected to take.
 func (h *hunt) announce() {
