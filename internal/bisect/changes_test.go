@@ -249,3 +249,65 @@ func TestForecastIsQuickAndPure(t *testing.T) {
 		}
 	}
 }
+
+// TestPartialRegression: two steps, both beyond the threshold of the first. The
+// search finds the first; the numbers of its few runs show the second.
+func TestPartialRegression(t *testing.T) {
+	const trials = 100
+	rng := rand.New(rand.NewPCG(2, 2))
+	noticed, placed, alarms := 0, 0, 0
+	for range trials {
+		first := rng.IntN(30)
+		second := first + 5 + rng.IntN(20)
+		for _, two := range []bool{true, false} {
+			runs := map[int][]float64{}
+			s, err := newSearch(chain(t, 64), bisect.Options{})
+			must(t, err)
+			run := func(v int) {
+				level := 10.0
+				switch {
+				case v == bisect.BadEnd || v >= second:
+					level = 100
+				case v >= first && two:
+					level = 60
+				case v >= first:
+					level = 100
+				}
+				x := level * math.Exp(0.05*rng.NormFloat64())
+				runs[v] = append(runs[v], x)
+				must(t, s.Add(v, btoi(x > 50)))
+			}
+			for range 6 {
+				run(bisect.GoodEnd)
+				run(bisect.BadEnd)
+			}
+			step := s.Next(bisect.Costs{})
+			for ; step.Found == nil; step = s.Next(bisect.Costs{}) {
+				run(step.Revision)
+			}
+			if !slices.Equal(step.Found.Class, []int{first}) {
+				t.Fatalf("found %+v, not %d", step.Found, first)
+			}
+			var revs []int
+			var groups [][]float64
+			for v := first; v < 64; v++ {
+				if runs[v] != nil {
+					revs, groups = append(revs, v), append(groups, runs[v])
+				}
+			}
+			revs, groups = append(revs, 63), append(groups, runs[bisect.BadEnd])
+			low := bisect.Levels(groups) < 0.01
+			if !two {
+				alarms += btoi(low)
+				continue
+			}
+			noticed += btoi(low)
+			j := bisect.Jump(groups)
+			placed += btoi(low && revs[j-1] < second && second <= revs[j])
+		}
+	}
+	t.Logf("noticed in %d of %d, %d placed right, %d false alarms", noticed, trials, placed, alarms)
+	if noticed < 70 || placed < noticed*9/10 || alarms > 2 {
+		t.Errorf("noticed in %d of %d, %d placed right, %d false alarms", noticed, trials, placed, alarms)
+	}
+}
