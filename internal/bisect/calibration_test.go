@@ -167,14 +167,14 @@ func percent(x float64) string {
 // KBISECT_CALIBRATION set it makes thousands of searches, in some minutes.
 func TestCalibration(t *testing.T) {
 	if testing.Short() {
-		t.Skip("simulates 800 searches")
+		t.Skip("simulates 600 searches")
 	}
 	var all tour
 	for _, c := range scenarios(t) {
 		t.Run(c.name, func(t *testing.T) {
-			few, many := 12, cmp.Or(c.many, 2000)
+			few, many := 8, cmp.Or(c.many, 2000)
 			if c.w.graph.Len() > 500 {
-				few, many = 5, 400
+				few, many = 3, 400
 			}
 			h := fnv.New64()
 			h.Write([]byte(c.name))

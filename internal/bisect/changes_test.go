@@ -186,11 +186,11 @@ func TestForecast(t *testing.T) {
 		trials int
 	}{
 		{"16, no error", noisy(chain(t, 16), 0, 1, 20), 30},
-		{"64, 10 %", noisy(chain(t, 64), 0.1, 0.9, 20), 60},
-		{"64, 25 %", noisy(chain(t, 64), 0.25, 0.75, 40), 60},
-		{"64, rare 30 %", noisy(chain(t, 64), 0, 0.3, 20), 60},
-		{"300 with merges, 10 %", noisy(history(t, 300, rand.New(rand.NewPCG(1, 1))), 0.1, 0.9, 20), 20},
-		{"1024, 10 %", noisy(chain(t, 1024), 0.1, 0.9, 20), 8},
+		{"64, 10 %", noisy(chain(t, 64), 0.1, 0.9, 20), 30},
+		{"64, 25 %", noisy(chain(t, 64), 0.25, 0.75, 40), 20},
+		{"64, rare 30 %", noisy(chain(t, 64), 0, 0.3, 40), 30},
+		{"300 with merges, 10 %", noisy(history(t, 300, rand.New(rand.NewPCG(1, 1))), 0.1, 0.9, 20), 10},
+		{"1024, 10 %", noisy(chain(t, 1024), 0.1, 0.9, 20), 4},
 	} {
 		var told, told2, took, took2 [2]float64
 		w := c.w

@@ -349,9 +349,9 @@ func hits(p float64) func(*rand.Rand) bisect.Outcome {
 // duels, over all looks together, whatever the noise; 5 % with the early gate.
 func TestDuelErrorOfDiffer(t *testing.T) {
 	if testing.Short() {
-		t.Skip("simulates 4,500 duels")
+		t.Skip("simulates 2,000 duels")
 	}
-	const trials = 300 // BenchmarkDuelError makes 5000
+	trials := envTrials(120, 300) // BenchmarkDuelError makes 5000
 	check := func(name string, b bout, stated float64) {
 		t.Helper()
 		t.Logf("%-34s %s", name, b)
