@@ -137,7 +137,7 @@ func TestLayoutScript(t *testing.T) {
 	needTools(t, "as", "ar", "awk", "ld")
 	repo := newRepo(t)
 	b := Builder{Cache: t.TempDir()}
-	r := repo.request(repo.commit(archiveTree("hook.sh", "echo 'int hook;' | gcc -c -x c - -o hook.o && ld -r -o hooked.o hook.o && rm hook.o hooked.o || exit 1\n")))
+	r := repo.request(repo.commit(archiveTree("hook.sh", "echo 'int hook;' | gcc -c -x c - -o $1.hook && ld -r -o $1.hooked $1.hook && rm $1.hook $1.hooked || exit 1\n")))
 	r.Layout = 2
 	k, err := b.Build(context.Background(), r)
 	if err != nil {
