@@ -59,9 +59,54 @@ func (h *hunt) conclude(ctx context.Context, f *bisect.Finding) (*report.Result,
 		return h.result(report.Inconclusive, fmt.Sprintf("the budget of %s is spent before %s was confirmed", h.opts.Budget, h.label(sus.culprit))), nil
 	}
 	if !c.verdict.OK {
+		h.demand()
 		return h.refuted(ctx, sus, c)
 	}
-	return h.found(ctx, f, sus, c)
+	if err := h.credit(sus, c); err != nil {
+		return nil, err
+	}
+	p := h.mass(sus.class)
+	if p < fullStop { // named early, and the confirmation tells too little
+		h.demand()
+		return nil, nil
+	}
+	return h.found(ctx, p, sus, c)
+}
+
+// demand has the search go on to the full probability.
+func (h *hunt) demand() {
+	if s, ok := h.find.(*bisect.Search); ok {
+		s.Demand(fullStop)
+	}
+}
+
+// credit gives the confirmation's runs to the search, if they were made on its
+// kernels and not in another layout.
+func (h *hunt) credit(sus suspected, c *confirmed) error {
+	for _, x := range []struct {
+		v int
+		s *side
+	}{{sus.parent, &c.parent}, {sus.culprit, &c.culprit}} {
+		if x.s.layout != h.probe(x.v).layout {
+			continue
+		}
+		for i, o := range x.s.obs {
+			if err := h.find.Add(x.v, h.categoryOf(o.X, o.Censored, x.s.hits[i])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mass is the probability that the culprit is in a class.
+func (h *hunt) mass(class []int) float64 {
+	p, _ := h.find.Posterior(false)
+	sum := 0.0
+	for _, v := range class {
+		sum += p[v]
+	}
+	return sum
 }
 
 // suspected is what a confirmation compares.
@@ -276,12 +321,12 @@ func (h *hunt) drop(d dropped) error {
 }
 
 // found makes the result of a confirmed culprit or class.
-func (h *hunt) found(ctx context.Context, f *bisect.Finding, sus suspected, c *confirmed) (*report.Result, error) {
+func (h *hunt) found(ctx context.Context, p float64, sus suspected, c *confirmed) (*report.Result, error) {
 	res := h.result(report.Found, "")
 	uniform, _ := h.find.Posterior(true)
 	r := h.at(sus.culprit)
 	cul := &report.Culprit{
-		Revision: r.ID, Subject: r.Subject, Kind: h.kind(sus.culprit), Confidence: f.P,
+		Revision: r.ID, Subject: r.Subject, Kind: h.kind(sus.culprit), Confidence: p,
 		Parent: h.at(sus.parent).ID, EValue: report.Num(c.verdict.E), Pairs: c.verdict.Pairs, Layout: c.layout,
 		ParentRuns: h.sideOf(&c.parent), CulpritRuns: h.sideOf(&c.culprit), Share: h.share(c),
 	}

@@ -218,6 +218,15 @@ func (h *hunt) ends(ctx context.Context) (*report.Result, error) {
 	return nil, nil
 }
 
+// After the gate for huge effects, 3 runs an end, a suspect is named at 0.9
+// already: its confirmation tells as much as the runs that are saved (13.4 instead
+// of 16.7 for 64 revisions, simulated), and its runs count in the final posterior.
+const (
+	fewRuns   = 6
+	earlyStop = 0.9
+	fullStop  = 0.99
+)
+
 // begin sets the search up with what is known of the ends, and takes from the
 // journal what an interrupted run has done.
 func (h *hunt) begin(ctx context.Context) (err error) {
@@ -227,6 +236,9 @@ func (h *hunt) begin(ctx context.Context) (err error) {
 		return err
 	}
 	o := bisect.Options{Categories: h.categories(), Weights: h.prior.Weights, Seed: 1}
+	if h.decided.Runs < fewRuns {
+		o.Stop = earlyStop
+	}
 	if h.opts.Strategy == StrategySPRT {
 		h.find, err = bisect.NewSPRT(h.graph, o)
 	} else {
@@ -336,7 +348,9 @@ func (h *hunt) step(ctx context.Context, p *probe) error {
 		if !ok {
 			return h.find.Untestable(p.v)
 		}
-		return h.built(p)
+		if known, err := h.built(p); known || err != nil {
+			return err // the search may want something else now
+		}
 	}
 	o, err := h.trial(ctx, h.q, &p.side)
 	if err != nil {
@@ -345,17 +359,18 @@ func (h *hunt) step(ctx context.Context, p *probe) error {
 	return h.learn(p, o)
 }
 
-// built says what a new kernel is: perhaps one that was seen before.
-func (h *hunt) built(p *probe) error {
+// built says what a new kernel is: perhaps one that is known from another revision.
+func (h *hunt) built(p *probe) (known bool, err error) {
 	if first, ok := h.same[p.identity]; ok && first != p.v {
 		if err := h.find.Same(p.v, first); err != nil {
 			// It would leave no suspect: the history goes back and forth.
 			h.warn("%s is the same kernel as %s, though the ends differ: more than one change", h.label(p.v), h.label(first))
 		}
+		known = true
 	} else {
 		h.same[p.identity] = p.v
 	}
-	return h.find.Built(p.v)
+	return known, h.find.Built(p.v)
 }
 
 // learn gives an outcome to the strategy. One that is no measurement makes the
@@ -411,7 +426,8 @@ func (h *hunt) recallBuild(p *probe, b store.Build) error {
 		return h.find.Untestable(p.v)
 	}
 	p.identity, p.build = b.Identity, b.Seconds
-	return h.built(p)
+	_, err := h.built(p)
+	return err
 }
 
 // recallRuns takes the finished runs of the search before a time, zero for all.

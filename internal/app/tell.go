@@ -184,8 +184,10 @@ func (h *hunt) changeText(c bisect.Change) string {
 }
 
 // heterogeneous is the p-value below which one side's revisions are held to
-// differ among themselves (STATS 3.8).
-const heterogeneous = 0.001
+// differ among themselves. At 0.001 a partial regression of 10, 60, 100 ms is
+// noticed in a third of the searches, at 0.01 in 96 %, with a false alarm in 1 %
+// (simulated).
+const heterogeneous = 0.01
 
 // levels compares the numbers of the tested revisions of one side.
 func (h *hunt) levels(culprit int, side bisect.Side) float64 {

@@ -149,6 +149,14 @@ func predictive(counts []int) []float64 {
 	return out
 }
 
+// Demand sets the probability at which a suspect is named, in the place of
+// Options.Stop. A value outside (1/2, 1) is ignored.
+func (s *Search) Demand(p float64) {
+	if p > 0.5 && p < 1 {
+		s.opts.Stop = p
+	}
+}
+
 // Suspect is a revision and the probability that it is the culprit.
 type Suspect struct {
 	Revision int     `json:"revision"`
