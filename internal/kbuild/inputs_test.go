@@ -91,6 +91,86 @@ func TestInputs(t *testing.T) {
 	}
 }
 
+// TestUnused: a move that changes nothing that was read takes what there is, and
+// never what a failed or an interrupted build left.
+func TestUnused(t *testing.T) {
+	repo := newRepo(t)
+	b := Builder{Cache: t.TempDir()}
+	first := repo.build(b, repo.commit(fakeTree()))
+	dirs, _ := filepath.Glob(filepath.Join(b.Cache, "build", "*", "src"))
+	if len(dirs) != 1 {
+		t.Fatal(dirs)
+	}
+	obj := filepath.Join(dirs[0], objName)
+	for _, name := range []string{"start", "value", "other"} {
+		writeTree(t, obj, map[string]string{"." + name + ".o.cmd": "source_x := ../" + name + ".c\n"})
+	}
+	const driver = "drivers/net/x.c"
+	for _, step := range []struct {
+		name    string
+		files   map[string]string
+		objects int64 // -1: it fails
+	}{
+		{"a driver", with(driver, "int x;\n", "drivers/net/x.h", "", "Documentation/x.rst", "x\n", "arch/arm64/Kconfig", "x\n"), 0},
+		{"the driver gone", with("MAINTAINERS", "x\n"), 0},
+		{"a driver that fails elsewhere", with(driver, "no C\n"), 0},
+		{"its makefile", with(driver, "no C\n", "drivers/net/Makefile", "x\n"), 0},
+		{"used", with(driver, "no C\n", "value.c", "int value(void) { return 2; }\n"), 2},
+		{"back", with(driver, "int x;\n"), 2},
+		{"broken", with(driver, "int x;\n", "value.c", "no C\n"), -1},
+		{"documented", with(driver, "int x;\n", "value.c", "no C\n", "Documentation/x.rst", "x\n"), -1},
+		{"repaired", with(driver, "int x;\n", "Documentation/x.rst", "x\n"), 2},
+	} {
+		k, err := b.Build(context.Background(), repo.request(repo.commit(step.files)))
+		if step.objects < 0 {
+			var kernel *KernelError
+			if !errors.As(err, &kernel) {
+				t.Errorf("%s: got %v", step.name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", step.name, err)
+		}
+		k.Release()
+		if k.Cached || k.Objects != step.objects || (k.Identity == first.Identity) != (step.name != "used") {
+			t.Errorf("%s: %+v", step.name, k.Info)
+		}
+		if log, err := os.ReadFile(k.Log); err != nil || strings.Contains(string(log), "is used by this configuration") != (step.objects == 0 && step.name != "its makefile") {
+			t.Errorf("%s: %v\n%s", step.name, err, log)
+		}
+	}
+	// Somebody else's vmlinux is not ours.
+	if err := os.WriteFile(filepath.Join(obj, "vmlinux"), []byte("x"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Build(context.Background(), repo.request(repo.commit(with("Documentation/y", "y")))); err == nil {
+		t.Error("a strange vmlinux was taken")
+	}
+}
+
+func TestCompiled(t *testing.T) {
+	for p, want := range map[string][2]bool{
+		"net/core/dev.c":        {true, false},
+		"include/linux/x.h":     {false, false},
+		"arch/arm/mm/x.c":       {true, true},
+		"arch/arm/Kconfig":      {false, true},
+		"arch/Kconfig":          {false, false},
+		"arch/x86/x.txt":        {false, false},
+		"Documentation/Kconfig": {false, false},
+		"Documentation/x/y.rst": {false, true},
+		"tools/objtool/check.c": {false, false},
+		"tools/testing/x.c":     {false, true},
+		"MAINTAINERS":           {false, true},
+		"net/core/Makefile":     {false, false},
+		"lib/x.c_shipped":       {false, false},
+	} {
+		if got := [2]bool{compiled(p), foreign(p)}; got != want {
+			t.Errorf("%s: compiled and foreign are %v, want %v", p, got, want)
+		}
+	}
+}
+
 // TestInputsWaits: a build goes on, and is waited for until ctx ends.
 func TestInputsWaits(t *testing.T) {
 	repo := newRepo(t)

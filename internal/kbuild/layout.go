@@ -88,21 +88,24 @@ exit $status
 // linked are kbuild's files that a layout changes: without them, make links.
 var linked = []string{"vmlinux", "vmlinux.o", "vmlinux.unstripped"}
 
-// setLayout prepares the tree for the link of the job's layout. What another
-// layout has linked is removed first, so that neither is ever taken for the
-// other, whenever it is interrupted.
-func (t *buildTree) setLayout(ctx context.Context) error {
-	if t.st.Layout != t.Layout {
-		for _, name := range linked {
-			if err := os.Remove(filepath.Join(t.obj(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return infra("clean build tree", err)
-			}
-		}
-		t.st.Layout = t.Layout
-		if err := t.save(); err != nil {
-			return err
+// setLayout makes the tree one of the job's layout. What another layout has
+// linked is removed first, so that neither is ever taken for the other, whenever
+// this is interrupted.
+func (t *buildTree) setLayout() error {
+	if t.st.Layout == t.Layout {
+		return nil
+	}
+	for _, name := range linked {
+		if err := os.Remove(filepath.Join(t.obj(), name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return infra("clean build tree", err)
 		}
 	}
+	t.st.Layout, t.st.Built = t.Layout, ""
+	return t.save()
+}
+
+// prepareLayout writes the tools of a perturbed link.
+func (t *buildTree) prepareLayout(ctx context.Context) error {
 	if t.Layout == 0 {
 		return nil
 	}

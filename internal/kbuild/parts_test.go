@@ -100,6 +100,9 @@ func TestConfigures(t *testing.T) {
 			t.Errorf("%s: %v", path, got)
 		}
 	}
+	if configures([]string{"arch/arm64/Kconfig", "tools/perf/Makefile"}) {
+		t.Error("another architecture does not configure ours")
+	}
 	if !configures(nil) || configures([]string{}) {
 		t.Error("nil is everything, an empty list is nothing")
 	}
@@ -216,5 +219,23 @@ func TestTrimLogs(t *testing.T) {
 	trimLogs(dir)
 	if list, _ := os.ReadDir(dir); len(list) != maxLogs {
 		t.Errorf("%d logs", len(list))
+	}
+}
+
+func TestFewerShells(t *testing.T) {
+	tree := &buildTree{job: &job{}, dir: t.TempDir()}
+	if got := tree.fewerShells(); got != nil {
+		t.Errorf("no source: %q", got)
+	}
+	for text, want := range map[string]string{
+		"x = 1\ncmd = @set -e; $(echo-cmd) $($(quiet)redirect) $(delete-on-interrupt) $(cmd_$(1))\ny = 2\n": "cmd=@$(if $(cmd_$(1)),set -e; $(echo-cmd) $($(quiet)redirect) $(delete-on-interrupt) $(cmd_$(1)),:)",
+		"cmd = @set -e; $(echo-cmd) $(cmd_$(1))\n":                                                          "cmd=@$(if $(cmd_$(1)),set -e; $(echo-cmd) $(cmd_$(1)),:)",
+		"cmd = @$(if $(cmd_$(1)),set -e; $(delete-on-interrupt) $(cmd_$(1)),:)\n":                           "",
+		"cmd = @set -e; $(call f,x) $(cmd_$(1))\n":                                                          "", // a comma would end the condition
+	} {
+		writeTree(t, tree.src(), map[string]string{"scripts/Kbuild.include": text})
+		if got := strings.Join(tree.fewerShells(), "|"); got != want {
+			t.Errorf("%q: got %q", text, got)
+		}
 	}
 }

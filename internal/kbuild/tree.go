@@ -39,6 +39,8 @@ type state struct {
 	Overrides  []string  `json:"overrides"`
 	Rescue     []string  `json:"rescue,omitempty"` // flags that this tree does not compile without
 	Layout     int       `json:"layout,omitempty"` // whose link the tree has
+	Built      Target    `json:"built,omitempty"`  // what make has finished of the source as it is now, "" is nothing
+	Stamp      string    `json:"stamp,omitempty"`  // of the vmlinux then
 	Full       int64     `json:"full"`             // steps of the first build
 	Overhead   int64     `json:"overhead"`         // steps of the last incremental build beyond its objects
 	Size       int64     `json:"size"`             // bytes on disk after the first build
@@ -198,6 +200,7 @@ func (t *buildTree) recover() error {
 		return infra("clean build tree", err)
 	}
 	t.st.Configured = t.st.Configured && !killed
+	t.st.Built = ""
 	if t.st.Step = ""; rebooted {
 		t.st.Step = "checkout"
 	}
@@ -242,6 +245,9 @@ func (t *buildTree) checkout(ctx context.Context) error {
 	// The configuration stays good only if this move is seen to its end.
 	configured := t.st.Configured && !torn && !configures(t.changed)
 	t.st.Configured = false
+	if err := t.keepBuilt(ctx, torn); err != nil {
+		return err
+	}
 	if err := t.enter("checkout"); err != nil {
 		return err
 	}
@@ -256,6 +262,25 @@ func (t *buildTree) checkout(ctx context.Context) error {
 	}
 	t.st.Tree, t.st.Step, t.st.Configured = t.tree, "", configured
 	return t.save()
+}
+
+// keepBuilt forgets what the tree has built, unless the move changes nothing that
+// it was built from.
+func (t *buildTree) keepBuilt(ctx context.Context, torn bool) error {
+	if t.st.Built == "" {
+		return nil
+	}
+	keep := false
+	if t.changed != nil && !torn {
+		var err error
+		if keep, err = t.unused(ctx, t.changed); err != nil {
+			return err
+		}
+	}
+	if !keep {
+		t.st.Built = ""
+	}
+	return nil
 }
 
 // readTree writes the files of the tree. Between two known trees it touches what
@@ -373,6 +398,7 @@ func configures(changed []string) bool {
 	for _, p := range changed {
 		name := p[strings.LastIndexByte(p, '/')+1:]
 		switch {
+		case foreign(p): // arch/arm64/Kconfig is not read for x86
 		case strings.HasPrefix(name, "Kconfig"), strings.HasPrefix(p, "scripts/"),
 			strings.HasPrefix(p, "kernel/configs/"), strings.HasPrefix(p, "arch/x86/configs/"),
 			strings.HasPrefix(p, "arch/x86/Makefile"), p == "Makefile":
@@ -477,7 +503,18 @@ var errAsked = errors.New("the kernel's configuration wants an answer")
 
 // compile runs the one make that builds the image.
 func (t *buildTree) compile(ctx context.Context, log io.Writer) error {
-	if err := t.setLayout(ctx); err != nil {
+	if err := t.setLayout(); err != nil {
+		return err
+	}
+	t.image = t.vmlinux()
+	if t.Target == BzImage {
+		t.image = filepath.Join(t.obj(), "arch/x86/boot/bzImage")
+	}
+	if t.isBuilt() {
+		fmt.Fprintf(log, "kbisect: none of %d changed files is used by this configuration: the kernel is the one before\n", len(t.changed))
+		return nil
+	}
+	if err := t.prepareLayout(ctx); err != nil {
 		return err
 	}
 	t.stale = t.dirty()
@@ -487,12 +524,27 @@ func (t *buildTree) compile(ctx context.Context, log io.Writer) error {
 	if err := t.make(ctx, log, "compile", count, string(t.Target)); err != nil {
 		return err
 	}
-	t.image = t.vmlinux()
-	if t.Target == BzImage {
-		t.image = filepath.Join(t.obj(), "arch/x86/boot/bzImage")
-	}
 	t.learn()
+	t.st.Built, t.st.Stamp = t.Target, stampOf(t.vmlinux())
 	return t.save()
+}
+
+// isBuilt reports whether the tree has the job's image already, as make left it.
+func (t *buildTree) isBuilt() bool {
+	if t.st.Built != t.Target && t.st.Built != BzImage || t.st.Stamp != stampOf(t.vmlinux()) {
+		return false
+	}
+	_, err := os.Stat(t.image)
+	return err == nil
+}
+
+// stampOf tells a file from one that was written later; "" is for none.
+func stampOf(path string) string {
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf("%d %d", info.Size(), info.ModTime().UnixNano())
 }
 
 // make runs make with kbisect's settings, and once more with those flags that
@@ -522,6 +574,7 @@ func (t *buildTree) make(ctx context.Context, log io.Writer, step string, count 
 
 // makeOnce runs make, and keeps the note of what is going on.
 func (t *buildTree) makeOnce(ctx context.Context, log io.Writer, step string, count func(int64), target string) (*output, error) {
+	t.st.Built = ""
 	if err := t.enter("make"); err != nil {
 		return nil, err
 	}
@@ -536,7 +589,7 @@ func (t *buildTree) makeOnce(ctx context.Context, log io.Writer, step string, co
 	}
 	m := makeRun{
 		step: step,
-		args: []string{"-C", t.src(), "O=" + t.obj(), "-j" + strconv.Itoa(t.Jobs), "ARCH=x86_64", "CC=" + t.tools.CC, "LOCALVERSION=", target},
+		args: append([]string{"-C", t.src(), "O=" + t.obj(), "-j" + strconv.Itoa(t.Jobs), "ARCH=x86_64", "CC=" + t.tools.CC, "LOCALVERSION="}, append(t.fewerShells(), target)...),
 		env:  env,
 		out:  out,
 		log:  t.logPath(),
@@ -556,6 +609,26 @@ func (t *buildTree) makeOnce(ctx context.Context, log io.Writer, step string, co
 		err = fmt.Errorf("%w: %w", errAsked, err)
 	}
 	return out, err
+}
+
+// emptyCommand is how kernels before 6.4 define what runs a step, whether there
+// is anything to run or not. For each C object that is up to date, that is a
+// shell which sets traps and ends: 1,015 of the 2,000 processes that a make with
+// nothing to do starts for 6.1, and a third of its time.
+var emptyCommand = regexp.MustCompile(`(?m)^cmd = @(set -e; [^,\n]*\$\(cmd_\$\(1\)\))$`)
+
+// fewerShells returns the definition that replaces it, as kernels have it since:
+// the same where there is something to run.
+func (t *buildTree) fewerShells() []string {
+	text, err := os.ReadFile(filepath.Join(t.src(), "scripts/Kbuild.include"))
+	if err != nil {
+		return nil
+	}
+	m := emptyCommand.FindSubmatch(text)
+	if m == nil {
+		return nil
+	}
+	return []string{"cmd=@$(if $(cmd_$(1))," + string(m[1]) + ",:)"}
 }
 
 // tornWrite reports whether a make ended because its files could not be written:
