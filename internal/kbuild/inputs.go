@@ -83,12 +83,26 @@ func (in *inputs) read(path string, d fs.DirEntry) error {
 	}
 	data, err := os.ReadFile(path)
 	// Seen from the objects' folder, the source is "../"; the tools below tools/
-	// are built with absolute paths.
+	// are built with absolute paths, and their own files named as in their folder.
 	in.scan(data, []byte("../"))
 	if bytes.Contains(data, in.src) {
 		in.scan(data, in.src)
+		in.tool(path)
 	}
 	return err
+}
+
+// tool takes the source of the tool's object whose command file is at path.
+func (in *inputs) tool(path string) {
+	rel, ok := strings.CutPrefix(path, string(in.src)+objName+"/")
+	object, isObject := strings.CutSuffix(filepath.Base(path)[1:], ".o.cmd")
+	if !ok || !isObject {
+		return
+	}
+	source := filepath.Join(filepath.Dir(rel), object+".c")
+	if _, err := os.Stat(filepath.Join(string(in.src), source)); err == nil {
+		in.add([]byte(source))
+	}
 }
 
 // scan takes each word of data that begins with prefix.

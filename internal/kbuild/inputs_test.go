@@ -47,12 +47,14 @@ func TestInputs(t *testing.T) {
 		t.Fatal(dirs)
 	}
 	src := dirs[0]
+	writeTree(t, src, map[string]string{"tools/objtool/elf.c": ""})
 	writeTree(t, filepath.Join(src, objName), map[string]string{
 		"net/core/.dev.o.cmd": "savedcmd_net/core/dev.o := gcc -Wp,-MMD,net/core/.dev.o.d -nostdinc -I../arch/x86/include -I./include -include ../include/linux/kconfig.h -DX=\"a\" -fmacro-prefix-map=../= -c -o net/core/dev.o ../net/core/dev.c ; ./tools/objtool/objtool --orc net/core/dev.o\n\n" +
 			"source_net/core/dev.o := ../net/core/dev.c\n\ndeps_net/core/dev.o := \\\n    $(wildcard include/config/RPS) \\\n  ../include/linux/types.h \\\n  arch/x86/include/generated/uapi/asm/types.h \\\n  /usr/lib/gcc/x86_64-linux-gnu/12/include/stdarg.h \\\n\nnet/core/dev.o: $(deps_net/core/dev.o)\n",
 		"arch/x86/boot/.string.o.cmd":  "deps_x := \\\n  ../arch/x86/boot/compressed/../string.c\n",
 		".vmlinux.cmd":                 "cmd_vmlinux := sh ../scripts/link-vmlinux.sh \"ld\" \"-m elf_x86_64\"; true",
 		"tools/objtool/.check.o.cmd":   "cmd_" + src + "/" + objName + "/tools/objtool/check.o := gcc -I" + src + "/tools/include -c check.c\ndeps := " + src + "/tools/objtool/check.c " + src + "/" + objName + "/tools/objtool/gen.h\n",
+		"tools/objtool/.elf.o.cmd":     "cmd_x := gcc -I" + src + "/tools/include -c elf.c\n",
 		"include/config/auto.conf.cmd": "deps_config := \\\n\tKconfig \\\n\tnet/Kconfig \\\n\tinclude/config/auto.conf\n",
 		"net/core/dev.o":               "../not/a/list.c ",
 		".empty.cmd":                   "",
@@ -67,7 +69,7 @@ func TestInputs(t *testing.T) {
 	}
 	got := slices.Sorted(maps.Keys(in))
 	want := []string{"Kconfig", "arch/", "arch/x86/", "arch/x86/boot/", "arch/x86/boot/string.c", "include/linux/kconfig.h", "include/linux/types.h", "lib/", "lib/up.c", "net/", "net/Kconfig",
-		"net/core/", "net/core/dev.c", "net/core/torn.", "scripts/link-vmlinux.sh", "tools/", "tools/objtool/", "tools/objtool/check.c"}
+		"net/core/", "net/core/dev.c", "net/core/torn.", "scripts/link-vmlinux.sh", "tools/", "tools/objtool/", "tools/objtool/check.c", "tools/objtool/elf.c"}
 	if !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
