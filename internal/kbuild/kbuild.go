@@ -21,6 +21,12 @@
 // kbuild then uses relative paths throughout: the image does not depend on where
 // the cache is, and ccache hits across trees.
 //
+// A kernel may also be asked for in another layout (Request.Layout): the same
+// objects with gaps between their code, which costs a link, 5 s beside make's
+// walk. A tree whose changes nothing was made from is not made at all. And a
+// kernel that fails for a known reason with a newer toolchain is tried once more
+// with the flags that help (Info.Rescue).
+//
 // A build tree is locked while it is used, a kernel while it is looked at or
 // built; several processes may share a cache. Everything appears by rename when
 // it is complete. A build that was killed leaves a note, and the next one

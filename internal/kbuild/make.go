@@ -122,8 +122,9 @@ var consequence = regexp.MustCompile(`being treated as errors$|ld returned \d+ e
 // hostHeader is a header of a host library that a kernel's own tools need.
 var hostHeader = regexp.MustCompile(`fatal error: (?:gelf|libelf|elf|elfutils/|openssl/|ncurses|zlib|lzma|dwarf|libdw)\S*: No such file|[Cc]annot find -l(?:elf|crypto|z)\b|Cannot find libelf|libelf-dev|libelf-devel`)
 
-// notFound is a shell's word for a missing program.
-var notFound = regexp.MustCompile(`(?:^|/)\S*sh: (?:line )?\d+: ([^:]+): (?:command )?not found|make(?:\[\d+\])?: ([^:]+): No such file or directory$`)
+// notFound is a shell's word for a missing program. Of two jobs that miss it at
+// once, the shells write their lines in pieces: "sh: 1: sh: 1: flex: not found".
+var notFound = regexp.MustCompile(`^(?:\S*sh: (?:line )?\d+: )+([^:]+): (?:command )?not found|make(?:\[\d+\])?: ([^:]+): No such file or directory$`)
 
 // hostTrouble are the words of a host that is out of something. They are looked
 // for outside of source excerpts, which gcc indents.

@@ -76,6 +76,28 @@ func TestOutput(t *testing.T) {
 	}
 }
 
+func TestNotFound(t *testing.T) {
+	for line, want := range map[string]string{
+		"/bin/sh: 1: flex: not found":                  "flex is not installed",
+		"sh: 1: sh: 1: bison: not found":               "bison is not installed",
+		"/bin/sh: line 1: bc: command not found":       "bc is not installed",
+		"../scripts/mkpiggy.sh: 12: perl: not found":   "perl is not installed",
+		"make[2]: gawk: No such file or directory":     "gawk is not installed",
+		"make: ./scripts/x: No such file or directory": "./scripts/x is not installed",
+		"conf: symbol X: not found":                    "",
+	} {
+		o := &output{log: io.Discard}
+		o.line(line)
+		got := ""
+		if o.infra != nil {
+			got = o.infra.Err.Error()
+		}
+		if got != want {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}
+
 type badWriter struct{}
 
 func (badWriter) Write([]byte) (int, error) { return 0, os.ErrPermission }
