@@ -261,11 +261,11 @@ func (p *Plan) readSeries(ctx context.Context) ([]series.Patch, string, error) {
 		base = a
 	}
 	list, err := series.RangePatches(ctx, p.src.Repo(), a, b)
-	if err != nil {
+	if errors.As(err, new(*series.MergeError)) {
 		return nil, "", Usagef("bisect it as a range: --good and --bad", "--series %s: %v", p.opts.Series[0], err)
 	}
-	if len(list) == 0 {
-		return nil, "", Usagef("", "--series %s: no commits", p.opts.Series[0])
+	if err != nil {
+		return nil, "", Usagef("", "--series %s: %v", p.opts.Series[0], err)
 	}
 	return list, base, nil
 }
@@ -289,6 +289,9 @@ func (p *Plan) stack(ctx context.Context, list []series.Patch) ([]string, error)
 func (p *Plan) writeSpan(b *strings.Builder) {
 	q, s := p.questions[0], p.span
 	what := map[report.Mode]string{report.ModeRange: "commits", report.ModeSeries: "patches"}[s.mode]
+	if len(s.revisions) == 1 {
+		what = map[report.Mode]string{report.ModeRange: "commit", report.ModeSeries: "patch"}[s.mode]
+	}
 	fmt.Fprintf(b, "%d %s, good %s %q, bad %s %q\n", len(s.revisions), what, s.good.short(), s.good.Subject, s.bad.short(), s.bad.Subject)
 	if s.firstParents {
 		fmt.Fprintf(b, "too many to weigh with their merges: searched along the first parents, a merge stands for all it brought\n")
