@@ -65,12 +65,12 @@ type hunt struct {
 type probe struct {
 	side
 	v      int
-	build  float64 // seconds, 0 if it came from the cache
+	build  float64 // seconds that its build took, now or when the cache got it
 	status string  // "untestable" or ""
 	reason string  // why
 }
 
-// huntResult carries out a plan with a span.
+// hunt carries out a plan with a span.
 func (s *session) hunt(ctx context.Context) (*report.Result, error) {
 	h := &hunt{session: s, span: s.span, q: s.questions[0], probes: map[int]*probe{}, index: map[string]int{}, same: map[string]int{},
 		drift: &configDrift{}}

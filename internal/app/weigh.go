@@ -47,7 +47,7 @@ func (h *hunt) newPrior(ctx context.Context) (*prior, error) {
 	if err != nil {
 		return nil, err
 	}
-	any := func(v int, is func(file string) bool) bool {
+	changes := func(v int, is func(file string) bool) bool {
 		for _, f := range h.revisions[v].Files {
 			if is(f) {
 				return true
@@ -58,7 +58,7 @@ func (h *hunt) newPrior(ctx context.Context) (*prior, error) {
 	p := &prior{}
 	known := inputs != nil && len(h.revisions) <= maxNamed
 	touched := func(v int) bool {
-		return !known || any(v, func(f string) bool { return kbuild.Used(inputs, f) })
+		return !known || changes(v, func(f string) bool { return kbuild.Used(inputs, f) })
 	}
 	if !known && len(h.opts.Suspect) == 0 {
 		return p, nil
@@ -69,7 +69,7 @@ func (h *hunt) newPrior(ctx context.Context) (*prior, error) {
 		}
 	}
 	suspect := func(v int) bool {
-		return any(v, func(f string) bool { return under(f, h.opts.Suspect) })
+		return changes(v, func(f string) bool { return under(f, h.opts.Suspect) })
 	}
 	merge := func(v int) bool { return len(h.revisions[v].parents) > 1 }
 	p.Weights = bisect.Weights(h.graph, touched, merge, suspect)
