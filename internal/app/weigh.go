@@ -146,7 +146,7 @@ func (s *spent) files(h *hunt, v int) int {
 // costs are the prices that the strategy weighs.
 func (s *spent) costs(h *hunt) bisect.Costs {
 	run := guessBoot.Seconds()
-	if h.costs.Runs > 0 {
+	if h.costs.Runs > 0 && h.env.boot == nil { // the time of a fake run means nothing
 		run = h.costs.RunSeconds / float64(h.costs.Runs)
 	}
 	fixed := orDefault(s.fixed, guessVariant.Seconds())
