@@ -165,8 +165,7 @@ func (h *hunt) confirm(ctx context.Context, sus suspected) (*confirmed, error) {
 	return c, err
 }
 
-// effect is how many times the ends lie apart, at least: the lower bound of the
-// interval when there is one.
+// effect is how many times the ends lie apart, by the estimate of their ratio.
 func (h *hunt) effect() float64 {
 	r := h.decided.Ratio
 	x := r.Point
@@ -361,8 +360,10 @@ func (h *hunt) advise(res *report.Result, c *report.Culprit, sus suspected) {
 }
 
 // share is how much of the ends' gap lies between parent and culprit, by medians.
+// It is not known when one of the two had to keep its layout: the other's numbers
+// may be shifted as a whole.
 func (h *hunt) share(c *confirmed) report.Num {
-	if h.layoutsDiffer(c) {
+	if c.parent.layout != c.culprit.layout {
 		return report.Unknown()
 	}
 	m := func(s *side) float64 { return stats.Summarize(s.obs, ratioLevel).Median.X }
@@ -373,10 +374,6 @@ func (h *hunt) share(c *confirmed) report.Num {
 	}
 	return report.Num((m(&c.culprit) - m(&c.parent)) / gap)
 }
-
-// layoutsDiffer reports whether the confirmation's kernels are others than the
-// ends': their numbers may be shifted as a whole.
-func (h *hunt) layoutsDiffer(c *confirmed) bool { return c.parent.layout != c.culprit.layout }
 
 // revert takes the culprit out of the bad end, if that can be done, and says
 // whether the result is good.
