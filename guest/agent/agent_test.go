@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -325,5 +326,48 @@ func TestTooShort(t *testing.T) {
 		if got != c.want || found != (c.want != "") {
 			t.Errorf("%s: %q, %d ns, %v, want %q", name, got, ns, found, c.want)
 		}
+	}
+}
+
+// A script that prints without end costs bounded memory; what is kept is its
+// beginning, its end, and how much is missing.
+func TestTranscriptIsBounded(t *testing.T) {
+	f := &fake{run: func(_ context.Context, env workload.Env) (int64, error) {
+		out := env.Rec.Output()
+		for i := range 200_000 {
+			fmt.Fprintf(out, "line %d of it, \xff\n", i)
+		}
+		env.Rec.Observe("op", 5e6)
+		env.Rec.Metric("elapsed", 5e6)
+		env.Rec.Define(workload.Metric{Name: "time[1].real", Unit: proto.Nanoseconds, Better: proto.Lower, Printed: true})
+		env.Rec.Metric("time[1].real", 0)
+		return 1, nil
+	}}
+	rep, err := measured(t, t.Context(), f, Config{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(rep.Output); n > proto.MaxOutput || n < keepHead+keepTail-100 {
+		t.Errorf("%d bytes were kept", n)
+	}
+	for _, text := range []string{"line 0 of it, ?\nline 1 of it", " bytes left out]\nline ", "line 199999 of it, ?\n"} {
+		if !strings.Contains(rep.Output, text) {
+			t.Errorf("%q is not in it", text)
+		}
+	}
+	if n := len(rep.Metrics); n != 2 {
+		t.Errorf("%d metrics: %+v", n, rep.Metrics)
+	}
+}
+
+// What a script printed helps most when it failed.
+func TestTranscriptOfAFailure(t *testing.T) {
+	f := &fake{run: func(_ context.Context, env workload.Env) (int64, error) {
+		fmt.Fprintln(env.Rec.Output(), "RTNETLINK answers: Operation not supported")
+		return 0, errors.New("exit 2")
+	}}
+	rep, err := measured(t, t.Context(), f, Config{}, nil)
+	if err == nil || rep.Fail == nil || !strings.Contains(rep.Output, "RTNETLINK answers") {
+		t.Errorf("%v: %+v", err, rep)
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"sync"
 
@@ -36,6 +37,7 @@ type recorder struct {
 	phaseAt int64
 	toldAt  int64
 	opsDone int64
+	output  transcript
 }
 
 // value is one metric or distribution.
@@ -155,6 +157,24 @@ func (r *recorder) Check(name string, want, got int64) error {
 	return nil
 }
 
+// Define implements workload.Recorder.
+func (r *recorder) Define(m workload.Metric) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.sealed:
+	case m.Dist || r.values[m.Name] != nil:
+		r.mistake(fmt.Errorf("the workload defined %q, which is a distribution or there already", m.Name))
+	default:
+		r.values[m.Name] = &value{def: m}
+		r.order = append(r.order, m.Name)
+		slices.Sort(r.order)
+	}
+}
+
+// Output implements workload.Recorder.
+func (r *recorder) Output() io.Writer { return &r.output }
+
 // mistake keeps the first error; the lock is held.
 func (r *recorder) mistake(err error) {
 	if r.err == nil {
@@ -222,7 +242,7 @@ func (r *recorder) tooShort(step int64) (name string, ns int64, found bool) {
 	defer r.mu.Unlock()
 	for _, n := range r.order {
 		v := r.values[n]
-		if v.def.Unit != proto.Nanoseconds {
+		if v.def.Unit != proto.Nanoseconds || v.def.Printed {
 			continue
 		}
 		got, need := int64(v.number), int64(coarse)
@@ -239,12 +259,13 @@ func (r *recorder) tooShort(step int64) (name string, ns int64, found bool) {
 	return "", 0, false
 }
 
-// flushChecks writes the checks.
+// flushChecks writes the transcript and the checks: what helps to see why a run
+// failed, and what it measured by.
 func (r *recorder) flushChecks() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.sealed = true
-	var errs []error
+	errs := []error{r.output.flush(r.w)}
 	for _, c := range r.checks {
 		errs = append(errs, r.w.Check(c))
 	}

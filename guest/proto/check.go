@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
+	"regexp"
 	"strings"
 )
 
@@ -41,6 +42,8 @@ func (r *Record) Validate() error {
 		return r.Dist.validate()
 	case KindCheck:
 		return r.Check.validate()
+	case KindOutput:
+		return validText("output", r.Output)
 	case KindFail:
 		return r.Fail.validate()
 	}
@@ -51,7 +54,7 @@ func (r *Record) Validate() error {
 func (r *Record) shape() error {
 	set := map[Kind]bool{
 		KindHello: r.Hello != nil, KindPhase: r.Phase != "", KindProgress: r.Progress != nil, KindMetric: r.Metric != nil,
-		KindDist: r.Dist != nil, KindCheck: r.Check != nil, KindFail: r.Fail != nil, KindDone: r.Done != nil,
+		KindDist: r.Dist != nil, KindCheck: r.Check != nil, KindOutput: r.Output != "", KindFail: r.Fail != nil, KindDone: r.Done != nil,
 	}
 	has, known := set[r.Kind]
 	if !known {
@@ -206,8 +209,11 @@ func (d *Done) validate() error {
 	return validText("nonce", d.Nonce)
 }
 
+// timeName is a metric that a script's nth `time` printed.
+var timeName = regexp.MustCompile(`^time\[[1-9][0-9]{0,2}\]\.(real|user|sys)$`)
+
 func validMetric(name string, u Unit, b Better) error {
-	if err := validName("metric", name, "-_"); err != nil {
+	if err := validName("metric", name, "-_"); err != nil && !timeName.MatchString(name) {
 		return err
 	}
 	switch u {

@@ -3,8 +3,8 @@
 // output. The host trusts none of it: Read bounds the length of a line, the
 // number of records and samples, and checks every name, unit and number.
 //
-// A stream is: one hello, any number of phase, progress, metric, dist and check
-// records, and one done (or one fail). A stream without its done did not
+// A stream is: one hello, any number of phase, progress, metric, dist, check
+// and output records, and one done (or one fail). A stream without its done did not
 // measure anything.
 package proto
 
@@ -22,6 +22,7 @@ const (
 	KindMetric   Kind = "metric"   // one number for the whole run
 	KindDist     Kind = "dist"     // a distribution of per-operation numbers
 	KindCheck    Kind = "check"    // something the workload verified about itself
+	KindOutput   Kind = "output"   // what a program under the workload printed
 	KindFail     Kind = "fail"     // last: it could not run, or did not do what it claims
 	KindDone     Kind = "done"     // last: it ran
 )
@@ -37,6 +38,7 @@ type Record struct {
 	Metric   *Metric   `json:"metric,omitempty"`
 	Dist     *Dist     `json:"dist,omitempty"`
 	Check    *Check    `json:"check,omitempty"`
+	Output   string    `json:"output,omitempty"` // any part of it; lines may go on in the next
 	Fail     *Fail     `json:"fail,omitempty"`
 	Done     *Done     `json:"done,omitempty"`
 }
@@ -84,7 +86,7 @@ const (
 
 // Metric is one number of the run.
 type Metric struct {
-	Name   string  `json:"name"` // [a-z][a-z0-9_-]*
+	Name   string  `json:"name"` // [a-z][a-z0-9_-]*, or time[N].real, .user, .sys
 	Unit   Unit    `json:"unit"`
 	Better Better  `json:"better"`
 	Value  float64 `json:"value"`
@@ -148,4 +150,5 @@ const (
 	MaxSamples = 20_000  // raw samples in one Dist
 	MaxNames   = 200     // different metrics, dists and checks
 	MaxText    = 4096    // bytes of any text field
+	MaxOutput  = 1 << 20 // bytes of all output records
 )

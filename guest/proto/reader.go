@@ -120,9 +120,10 @@ func (r *Reader) garbage(err error) error {
 // Collect returned without an error.
 type Report struct {
 	Hello   *Hello   `json:"hello,omitempty"`
-	Metrics []Metric `json:"metrics"` // by name
-	Dists   []Dist   `json:"dists"`   // by name
-	Checks  []Check  `json:"checks"`  // by name
+	Metrics []Metric `json:"metrics"`          // by name
+	Dists   []Dist   `json:"dists"`            // by name
+	Checks  []Check  `json:"checks"`           // by name
+	Output  string   `json:"output,omitempty"` // all of it
 	Done    *Done    `json:"done,omitempty"`
 	Fail    *Fail    `json:"fail,omitempty"`
 }
@@ -136,6 +137,7 @@ type Report struct {
 func Collect(r io.Reader, nonce string, on func(Record)) (*Report, error) {
 	c := collector{nonce: nonce, names: map[string]bool{}}
 	defer c.sort()
+	defer func() { c.rep.Output = c.output.String() }()
 	records := NewReader(r)
 	for {
 		rec, err := records.Next()
@@ -163,6 +165,7 @@ type collector struct {
 	names  map[string]bool
 	at     int64
 	failed string // name of a check that was not OK
+	output bytes.Buffer
 }
 
 // take adds one record, or says why it cannot stand here.
@@ -194,6 +197,11 @@ func (c *collector) take(r Record) error {
 			c.failed = r.Check.Name
 		}
 		return c.name("check", r.Check.Name)
+	case KindOutput:
+		if c.output.Len()+len(r.Output) > MaxOutput {
+			return fmt.Errorf("%w of %d bytes of output", ErrTooMuch, MaxOutput)
+		}
+		c.output.WriteString(r.Output)
 	case KindFail:
 		c.rep.Fail = r.Fail
 	case KindDone:

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
+	"unicode/utf8"
 )
 
 // Writer writes a stream on the agent's side. It checks every record as the
@@ -39,6 +41,23 @@ func (w *Writer) Dist(d Dist) error { return w.write(Record{Kind: KindDist, Dist
 
 // Check reports something verified.
 func (w *Writer) Check(c Check) error { return w.write(Record{Kind: KindCheck, Check: &c}) }
+
+// Output passes on what a program printed, cleaned and in as many records as it
+// takes.
+func (w *Writer) Output(text string) error {
+	text = strings.ToValidUTF8(text, "?")
+	for len(text) > 0 {
+		n := min(len(text), MaxText)
+		for n < len(text) && !utf8.RuneStart(text[n]) {
+			n--
+		}
+		if err := w.write(Record{Kind: KindOutput, Output: CleanText(text[:n])}); err != nil {
+			return err
+		}
+		text = text[n:]
+	}
+	return nil
+}
 
 // Fail ends a stream that measured nothing.
 func (w *Writer) Fail(reason FailReason, text string) error {

@@ -9,5 +9,6 @@ func All() []Workload {
 		nexthopDelete{},
 		pktgen{},
 		qdiscStress{},
+		script{},
 	}
 }

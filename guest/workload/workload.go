@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
@@ -87,6 +88,11 @@ type Recorder interface {
 	// Check reports something verified. It returns a *CheckError, for the
 	// workload to return, when got is not want.
 	Check(name string, want, got int64) error
+	// Define adds a metric that only the run could name.
+	Define(m Metric)
+	// Output takes what a program under the workload prints, for the run's
+	// transcript. It keeps the beginning and the end, and never fails or blocks.
+	Output() io.Writer
 }
 
 // Metric is a number that a workload reports.
@@ -103,7 +109,10 @@ type Metric struct {
 	Exposure string
 	// Among is set of such a metric, too: what the events are counted among.
 	Among string
-	Doc   string
+	// Printed is set of a number that some program printed: how well this clock
+	// resolves it says nothing.
+	Printed bool
+	Doc     string
 }
 
 // MetricsFor returns the metrics that a run with these parameters reports: every

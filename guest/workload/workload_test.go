@@ -1,9 +1,11 @@
 package workload
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -153,8 +155,12 @@ type notes struct {
 	metrics  map[string]float64
 	observed map[string]int
 	checks   []string
+	defined  []Metric
+	output   bytes.Buffer
 }
 
+func (n *notes) Define(m Metric)       { n.defined = append(n.defined, m) }
+func (n *notes) Output() io.Writer     { return &n.output }
 func (n *notes) Phase(string)          {}
 func (n *notes) Progress(int64, int64) {}
 func (n *notes) Metric(name string, v float64) {
