@@ -26,6 +26,9 @@ Examples:
   kbisect run --kernel ~/net-next --good v6.1 --bad HEAD -w nexthop-delete --threshold 'flush>500ms' -- net/
   kbisect run --kernel debian:6.1 --series thread.mbox -w nexthop-delete,count=200
   kbisect run --kernel ~/net-next --series v6.1..topic --each -w netdev-delete
+  kbisect run --script repro.sh --metric 'time[1].real' nexthop-delete
+  kbisect run -e 'for i in {1..100}; do unshare -n true; done' netns-dismantle
+  kbisect run --kernel ~/net-next --good v6.1 --bad HEAD --script test.sh --exit-is-verdict
 
 SRC of --kernel is a git tree, a tarball, or debian:VERSION (the distribution's
 source package, fetched without root). A patch that the tree already has is
@@ -71,6 +74,13 @@ func newRunCommand(t *terminal) *cli.Command {
 				Action: func(_ *cli.Context, v []string) error { o.Fixup = v; return nil }},
 			&cli.StringSliceFlag{Name: "suspect", Usage: "commits that change `PATH` are three times as likely",
 				Action: func(_ *cli.Context, v []string) error { o.Suspect = v; return nil }},
+			&cli.StringFlag{Name: "script", Usage: "run the shell script `FILE` in the guest as the workload, - for stdin: it has this machine's bash, ip, tc, ss, ethtool, coreutils, awk ...", TakesFile: true, Destination: &o.Script.Name},
+			&cli.StringFlag{Name: "e", Usage: "run the shell command `CMD` as the workload", Destination: &o.Script.Text},
+			&cli.StringSliceFlag{Name: "tool", Usage: "a further program of this machine for the script, with its libraries: `PROG`",
+				Action: func(_ *cli.Context, v []string) error { o.Script.Tools = v; return nil }},
+			&cli.StringSliceFlag{Name: "file", Usage: "a file or folder for the script, `HOST[:GUEST]`; it starts in /root", TakesFile: true,
+				Action: func(_ *cli.Context, v []string) error { o.Script.Files = v; return nil }},
+			&cli.BoolFlag{Name: "exit-is-verdict", Usage: "the script's exit status is the verdict, as for git bisect run: 0 good, 125 untestable, else bad", Destination: &o.Script.ExitIsVerdict},
 			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print the plan and its predicted cost, and stop", Destination: &o.DryRun},
 			&cli.BoolFlag{Name: "install", Usage: "install missing host packages first", Destination: &install},
 			jsonFlag(&asJSON),
@@ -79,7 +89,7 @@ func newRunCommand(t *terminal) *cli.Command {
 			if err := checkArgs(c, -1); err != nil {
 				return err
 			}
-			if err := checkSet(c, "kernel", "base", "patch", "workload", "metric", "threshold", "catalog", "config", "sweep", "good", "bad", "look-for", "strategy"); err != nil {
+			if err := checkSet(c, "kernel", "base", "patch", "workload", "metric", "threshold", "catalog", "config", "sweep", "good", "bad", "look-for", "strategy", "script", "e"); err != nil {
 				return err
 			}
 			switch args := c.Args().Slice(); {
@@ -89,6 +99,9 @@ func newRunCommand(t *terminal) *cli.Command {
 				o.Series = append(o.Series, args...)
 			default:
 				o.Cases = args
+			}
+			if err := o.Script.Load(t.in); err != nil {
+				return err
 			}
 			if asJSON && o.DryRun {
 				return app.Usagef("", "--json and --dry-run exclude each other: a plan is text")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/kbisect/kbisect/internal/guestbin"
+	"github.com/kbisect/kbisect/internal/initramfs"
 	"github.com/kbisect/kbisect/internal/measure"
 	"github.com/kbisect/kbisect/internal/testkernel"
 	"github.com/kbisect/kbisect/vm"
@@ -28,7 +29,7 @@ func realLab(b *testing.B) (*lab, string) {
 	b.Helper()
 	env := realEnv(b)
 	image := testkernel.Path(b)
-	initrd, err := env.initramfs(b.Context(), false)
+	initrd, err := env.initramfs(b.Context(), initramfs.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func BenchmarkBootTrue(b *testing.B) {
 func BenchmarkInsert(b *testing.B) {
 	l, image := realLab(b)
 	env := realEnv(b)
-	initrd, err := env.initramfs(b.Context(), true)
+	initrd, err := env.initramfs(b.Context(), initramfs.Options{Userland: true})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/kbisect/kbisect/internal/host"
+	"github.com/kbisect/kbisect/internal/initramfs"
 	"github.com/kbisect/kbisect/vm"
 	"github.com/kbisect/kbisect/vm/qemu"
 )
@@ -42,7 +43,7 @@ func Boot(ctx context.Context, env *Env, o BootOptions) error {
 	if err := need(); err != nil {
 		return err
 	}
-	initrd, err := env.initramfs(ctx, true)
+	initrd, err := env.initramfs(ctx, initramfs.Options{Userland: true})
 	if err != nil {
 		return err
 	}

@@ -160,7 +160,7 @@ func better(m measure.Metric) stats.Better {
 // row is a comparison without its numbers.
 func (q *question) row(version string, with, without *side) report.Comparison {
 	c := report.Comparison{
-		Case: q.name, Title: q.title, Kernel: version, Workload: q.workload,
+		Case: q.name, Title: q.title, Kernel: version, Workload: q.shownWorkload(),
 		Metric: q.metric.Name, Unit: q.metric.Unit, Better: q.metric.Better, Reported: q.reported,
 		With:    report.Side{Revision: with.revision, Identity: with.identity},
 		Without: report.Side{Revision: without.revision, Identity: without.identity},

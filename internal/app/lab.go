@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/kbisect/kbisect/guest/proto"
+	"github.com/kbisect/kbisect/guest/workload"
 	"github.com/kbisect/kbisect/internal/measure"
 	"github.com/kbisect/kbisect/vm"
 )
@@ -61,6 +62,7 @@ type lab struct {
 	start   func(context.Context, vm.Spec) (vm.Machine, error) // qemu.Start
 	initrd  string                                             // measuring initramfs: kbisect-init and nothing else
 	agent   string
+	script  string // of the user's, "" for none
 	machine MachineOptions
 	accel   vm.Accel
 	reason  string        // why this accelerator
@@ -79,6 +81,7 @@ type trial struct {
 	err     error // what ended it, nil if the records did
 	facts   vm.Facts
 	hello   *proto.Hello
+	output  string // what a script printed
 	events  []vm.Event
 
 	boot, push, first, work, total time.Duration // first: from exec of the agent to its first record
@@ -111,7 +114,7 @@ func (l *lab) run(ctx context.Context, image string, j job, dir string) (trial, 
 	}
 	t.outcome = measure.Of(rep, t.err)
 	if rep != nil {
-		t.hello = rep.Hello
+		t.hello, t.output = rep.Hello, rep.Output
 	}
 	return t, nil
 }
@@ -137,7 +140,7 @@ func (l *lab) runIn(ctx context.Context, image string, j job, dir string, t *tri
 		}
 	}()
 	begin = time.Now()
-	if err := pushAgent(ctx, m, l.agent); err != nil {
+	if err := l.push(ctx, m); err != nil {
 		return nil, err
 	}
 	t.push = time.Since(begin)
@@ -170,6 +173,14 @@ func broken(events []vm.Event) error {
 		}
 	}
 	return nil
+}
+
+// push puts the agent into the guest, and the user's script.
+func (l *lab) push(ctx context.Context, m vm.Machine) error {
+	if err := pushAgent(ctx, m, l.agent); err != nil || l.script == "" {
+		return err
+	}
+	return m.Put(ctx, strings.NewReader(l.script), int64(len(l.script)), workload.ScriptPath, 0o755)
 }
 
 func pushAgent(ctx context.Context, m vm.Machine, path string) error {

@@ -105,7 +105,7 @@ func TestLabRun(t *testing.T) {
 		tt := &tests[i]
 		t.Run(tt.name, func(t *testing.T) {
 			l := labOn(t, &tt.m)
-			tr, err := l.run(t.Context(), "vmlinux", job{"nexthop-delete", time.Minute}, filepath.Join(t.TempDir(), "001"))
+			tr, err := l.run(t.Context(), "vmlinux", job{workload: "nexthop-delete", limit: time.Minute}, filepath.Join(t.TempDir(), "001"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -147,7 +147,7 @@ func TestLabFlood(t *testing.T) {
 		}
 	}}
 	dir := t.TempDir()
-	tr, err := labOn(t, m).run(t.Context(), "vmlinux", job{"nexthop-delete", time.Minute}, dir)
+	tr, err := labOn(t, m).run(t.Context(), "vmlinux", job{workload: "nexthop-delete", limit: time.Minute}, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func TestLabCancelled(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}}
-	_, err := labOn(t, m).run(ctx, "vmlinux", job{"nexthop-delete", time.Minute}, t.TempDir())
+	_, err := labOn(t, m).run(ctx, "vmlinux", job{workload: "nexthop-delete", limit: time.Minute}, t.TempDir())
 	if !errors.Is(err, context.Canceled) || !m.Closed() {
 		t.Errorf("got %v, closed %v", err, m.Closed())
 	}
@@ -178,7 +178,7 @@ func TestBootError(t *testing.T) {
 	l.start = func(context.Context, vm.Spec) (vm.Machine, error) {
 		return nil, &vm.BootError{Reason: "silent for 30s"}
 	}
-	tr, err := l.run(t.Context(), "vmlinux", job{"nexthop-delete", time.Minute}, t.TempDir())
+	tr, err := l.run(t.Context(), "vmlinux", job{workload: "nexthop-delete", limit: time.Minute}, t.TempDir())
 	if err != nil || tr.outcome.Status != measure.Untestable {
 		t.Errorf("got %v, %+v", err, tr.outcome)
 	}

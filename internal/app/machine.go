@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/kbisect/kbisect/internal/guestbin"
@@ -14,14 +15,18 @@ import (
 // guestDir is where guest binaries and initramfs images are cached.
 func (env *Env) guestDir() string { return env.Cache + "/guest" }
 
-// initramfs returns the path of an initramfs with kbisect-init, and with the
-// host's own shell and tools if userland is wanted.
-func (env *Env) initramfs(ctx context.Context, userland bool) (string, error) {
-	init, err := guestbin.Init(ctx, env.guestDir())
-	if err != nil {
+// initramfs returns the path of an initramfs with kbisect-init, and whatever else
+// o wants.
+func (env *Env) initramfs(ctx context.Context, o initramfs.Options) (_ string, err error) {
+	if o.Init, err = guestbin.Init(ctx, env.guestDir()); err != nil {
 		return "", err
 	}
-	return initramfs.Build(ctx, env.guestDir(), initramfs.Options{Init: init, Userland: userland})
+	path, err := initramfs.Build(ctx, env.guestDir(), o)
+	var tool *initramfs.ToolError
+	if errors.As(err, &tool) {
+		return "", Usagef("install it on this machine: the guest gets this machine's programs", "--tool %s: %v", tool.Name, tool.Err)
+	}
+	return path, err
 }
 
 // startMachine boots with QEMU. It is a variable of the lab so that tests can
@@ -37,7 +42,15 @@ func startMachine(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 // openLab prepares what every run needs: the guest's programs. It comes before
 // the builds, which may take minutes, since it may fail (no Go toolchain).
 func (s *session) openLab(ctx context.Context) error {
-	initrd, err := s.env.initramfs(ctx, false)
+	o := initramfs.Options{}
+	if script := s.opts.Script; script.Text != "" {
+		extra, err := script.extra()
+		if err != nil {
+			return err
+		}
+		o.Userland, o.Tools, o.Extra = true, script.Tools, extra
+	}
+	initrd, err := s.env.initramfs(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -45,7 +58,7 @@ func (s *session) openLab(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.lab = &lab{start: s.env.start(), initrd: initrd, agent: agent, machine: s.opts.Machine}
+	s.lab = &lab{start: s.env.start(), initrd: initrd, agent: agent, script: s.opts.Script.Text, machine: s.opts.Machine}
 	return nil
 }
 
@@ -92,7 +105,7 @@ func (env *Env) prove(image string) func(context.Context) error {
 		if image == "" {
 			return fmt.Errorf("prove kvm: %w", host.ErrNoKernel)
 		}
-		initrd, err := env.initramfs(ctx, false)
+		initrd, err := env.initramfs(ctx, initramfs.Options{})
 		if err != nil {
 			return err
 		}

@@ -51,6 +51,8 @@ type RunOptions struct {
 	Suspect  []string `json:"suspect,omitempty"` // paths that are three times as likely
 	Chain    []string `json:"chain,omitempty"`   // commits that a series became, when it is resumed
 
+	Script ScriptOptions `json:"script,omitzero"`
+
 	Config  ConfigOptions  `json:"config"`
 	Machine MachineOptions `json:"machine"`
 	DryRun  bool           `json:"-"`
@@ -85,6 +87,9 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 	if err := absolute(&o); err != nil {
 		return nil, err
 	}
+	if err := o.Script.set(&o); err != nil {
+		return nil, err
+	}
 	if err := o.check(); err != nil {
 		return nil, err
 	}
@@ -96,6 +101,9 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 		return nil, err
 	}
 	if _, _, err := o.Config.resolve(); err != nil {
+		return nil, err
+	}
+	if _, err := o.Script.extra(); err != nil {
 		return nil, err
 	}
 	if err := env.ready(ctx, o.Machine); err != nil {
@@ -122,7 +130,7 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 // absolute makes paths independent of the folder kbisect was started in, since
 // a resume may come from another.
 func absolute(o *RunOptions) error {
-	o.Fixup, o.Series = slices.Clone(o.Fixup), slices.Clone(o.Series)
+	o.Fixup, o.Series, o.Script.Files = slices.Clone(o.Fixup), slices.Clone(o.Series), slices.Clone(o.Script.Files)
 	all := []*string{&o.Patch, &o.Catalog, &o.Config.File}
 	for i := range o.Fixup {
 		all = append(all, &o.Fixup[i])
@@ -135,6 +143,14 @@ func absolute(o *RunOptions) error {
 		if _, err := os.Stat(*p); err == nil {
 			all = append(all, p)
 		}
+	}
+	for i, f := range o.Script.Files {
+		from, to := splitFile(f)
+		abs, err := filepath.Abs(from)
+		if err != nil {
+			return err
+		}
+		o.Script.Files[i] = abs + ":" + to
 	}
 	for _, p := range all {
 		if *p == "" {
@@ -308,7 +324,7 @@ func (p *Plan) writeWorkloads(b *strings.Builder, q *question) {
 	if p.opts.Sweep != "" {
 		fmt.Fprintf(b, "%s: %s with %s; %s at each value\n", q.name, q.workload, p.opts.Sweep, q.metric.Name)
 	} else {
-		fmt.Fprintf(b, "%s: %s; compare %s; at most %s a run\n", q.name, q.workload, q.metric.Name, q.limit)
+		fmt.Fprintf(b, "%s: %s; compare %s; at most %s a run\n", q.name, q.shownWorkload(), q.metric.Name, q.limit)
 	}
 	if q.without != q.workload {
 		fmt.Fprintf(b, "%s: without the patch %s instead\n", q.name, q.without)

@@ -37,6 +37,8 @@ type question struct {
 	pair series.Pair
 	why  string // why it cannot be asked of this kernel, "" if it can
 
+	shown string // the workload in a result, "" for workload itself
+
 	also []*supplement
 }
 
@@ -47,6 +49,9 @@ func (q *question) on(side string) string {
 	}
 	return q.workload
 }
+
+// shownWorkload is the workload in a plan and a result.
+func (q *question) shownWorkload() string { return orDefault(q.shown, q.workload) }
 
 // ask turns the options into questions.
 func ask(o RunOptions) ([]*question, error) {
@@ -171,6 +176,9 @@ func override(spec, with string) string {
 // metric as well.
 func (q *question) setWithout(spec string) error {
 	q.without = spec
+	if spec == q.workload {
+		return nil
+	}
 	_, defs, err := parseWorkload(spec)
 	if err != nil {
 		return err
@@ -242,6 +250,10 @@ func (q *question) define(spec, metric, threshold string, o RunOptions) (err err
 	var defs []measure.Def
 	if q.workload, defs, err = parseWorkload(spec); err != nil {
 		return err
+	}
+	if o.Script.Text != "" {
+		q.shown = o.Script.title()
+		defs = o.Script.metrics(defs, metric, threshold)
 	}
 	q.without = q.workload
 	if threshold != "" {

@@ -503,6 +503,9 @@ func (s *session) boot(ctx context.Context, q *question, x *side) (trial, error)
 	if err := s.admit(ctx, q, x, &t, before, after); err != nil {
 		return trial{}, err
 	}
+	if err := s.transcribe(dir, x.name, &t); err != nil {
+		return trial{}, err
+	}
 	s.count(t)
 	s.notice(x.name, t)
 	return t, s.journal.Outcome(ctx, store.Outcome{
@@ -583,6 +586,29 @@ func environmentOf(t *trial, reason string) report.Environment {
 	}
 	return e
 }
+
+// transcribe keeps what a script printed, and says what the guest lacked. A
+// script that goes on after an error ends well: that is a warning, since its
+// numbers may be those of half the work.
+func (s *session) transcribe(dir, name string, t *trial) error {
+	if t.output == "" {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join(dir, transcriptName), []byte(t.output), 0o600); err != nil {
+		return err
+	}
+	for _, text := range missing(t.output) {
+		if t.outcome.Status == measure.Untestable {
+			t.outcome.Reason += "; " + text
+		} else {
+			s.warn("%s: %s, %s", name, transcriptName, text)
+		}
+	}
+	return nil
+}
+
+// transcriptName is the file of a run's folder with what a script printed.
+const transcriptName = "transcript.txt"
 
 func (s *session) count(t trial) {
 	s.costs.RunSeconds += t.total.Seconds()

@@ -296,7 +296,7 @@ func (p *Plan) writeSpan(b *strings.Builder) {
 	if s.firstParents {
 		fmt.Fprintf(b, "too many to weigh with their merges: searched along the first parents, a merge stands for all it brought\n")
 	}
-	fmt.Fprintf(b, "%s; compare %s; at most %s a run\n", q.workload, q.metric.Name, q.limit)
+	fmt.Fprintf(b, "%s; compare %s; at most %s a run\n", q.shownWorkload(), q.metric.Name, q.limit)
 	if q.threshold != nil {
 		fmt.Fprintf(b, "a run with %s counts as bad\n", q.threshold)
 	}

@@ -60,7 +60,7 @@ func (h *hunt) rule() string {
 		return fmt.Sprintf("a run with %s counts as bad", h.q.threshold)
 	case len(h.cuts) == 1:
 		return fmt.Sprintf("a run of %s %s above %s counts as one of the slow side: between the ends, which are %.3gx apart (--threshold sets your own)",
-			h.q.workload, h.q.metric.Name, h.format(h.cuts[0]), h.effect())
+			h.q.shownWorkload(), h.q.metric.Name, h.format(h.cuts[0]), h.effect())
 	}
 	var parts []string
 	for _, c := range h.cuts {
@@ -86,7 +86,7 @@ func (h *hunt) median(s *side) string {
 // question is what was asked, for the result.
 func (h *hunt) question() *report.Question {
 	q := &report.Question{
-		Kernel: h.src.Version, Source: h.src.Name, Workload: h.q.workload, Metric: h.q.metric.Name, Unit: h.q.metric.Unit, Better: h.q.metric.Better,
+		Kernel: h.src.Version, Source: h.src.Name, Workload: h.q.shownWorkload(), Metric: h.q.metric.Name, Unit: h.q.metric.Unit, Better: h.q.metric.Better,
 		Revisions: len(h.revisions), Strategy: orDefault(h.opts.Strategy, StrategyBayes),
 	}
 	if h.q.threshold != nil {

@@ -20,6 +20,9 @@ type Options struct {
 	Init string
 	// Userland adds the host's shell and tools (see Userland).
 	Userland bool
+	// Tools are further programs of the host's, by name or absolute path, packed
+	// as Userland's are. One that is not there is a *ToolError.
+	Tools []string
 	// Extra entries; they may not repeat a path.
 	Extra []File
 }
@@ -70,7 +73,7 @@ func (o Options) files() ([]File, error) {
 		{Path: "tmp", Mode: fs.ModeDir | fs.ModeSticky | 0o777},
 	}
 	if o.Userland {
-		host, err := Userland("/")
+		host, err := Userland("/", o.Tools...)
 		if err != nil {
 			return nil, err
 		}

@@ -15,14 +15,21 @@ var required = []string{"bash"}
 // tools are packed when the host has them: a shell, what scripts in kernel
 // reports call, and what one looks at a broken guest with.
 var tools = []string{
-	"[", "awk", "basename", "bash", "bridge", "cat", "chmod", "chown", "cp", "cut", "date", "dd", "df",
-	"dirname", "dmesg", "du", "echo", "env", "ethtool", "expr", "false", "find", "flock", "free", "grep",
-	"head", "hostname", "id", "ip", "kill", "less", "ln", "ls", "md5sum", "mkdir", "mktemp", "mount",
-	"mv", "nice", "nohup", "nproc", "nsenter", "nstat", "od", "pgrep", "ping", "pkill", "printf", "ps",
-	"pwd", "readlink", "realpath", "rm", "rmdir", "sed", "seq", "setsid", "sha256sum", "sleep", "sort",
-	"ss", "stat", "stty", "sync", "sysctl", "tail", "taskset", "tc", "tee", "test", "timeout", "touch",
-	"tr", "true", "umount", "uname", "uniq", "unshare", "wc", "xargs",
+	"[", "awk", "basename", "bash", "bridge", "cat", "chmod", "chown", "comm", "cp", "cut", "date", "dd", "df",
+	"dirname", "dmesg", "du", "echo", "env", "ethtool", "expr", "false", "find", "flock", "fold", "free", "grep",
+	"head", "hostname", "id", "ip", "join", "kill", "less", "ln", "ls", "md5sum", "mkdir", "mkfifo", "mknod", "mktemp", "mount",
+	"mv", "nice", "nl", "nohup", "nproc", "nsenter", "nstat", "numfmt", "od", "paste", "pgrep", "ping", "pkill", "printenv", "printf", "ps",
+	"pwd", "readlink", "realpath", "rm", "rmdir", "sed", "seq", "setsid", "sha256sum", "shuf", "sleep", "sort", "split",
+	"ss", "stat", "stty", "sync", "sysctl", "tac", "tail", "taskset", "tc", "tee", "test", "time", "timeout", "touch",
+	"tr", "true", "truncate", "umount", "uname", "uniq", "unlink", "unshare", "wc", "xargs", "yes",
 }
+
+// modprobe stands in for the program: scripts of reports load their modules, and
+// in a kernel of ours everything is built in. What is not there shows in the
+// command that needs it.
+const modprobe = `#!/bin/sh
+echo "modprobe: $*: nothing to load, this kernel has what it has built in" >&2
+`
 
 // toolDirs is where a host keeps them. It is not the caller's PATH: the archive
 // must not depend on who builds it.
@@ -36,14 +43,19 @@ var ErrNoUserland = errors.New("the host lacks a tool for the guest's userland")
 
 // Userland lists the host's bash (also as sh) and common tools as entries under
 // /bin, with the libraries and loaders they need. root is "/" or a folder that
-// looks like one. Nothing is run: the libraries are found by reading ELF headers
+// looks like one; more are further tools, which must be there. Nothing is run: the libraries are found by reading ELF headers
 // as the dynamic loader would. Tools that the host lacks, or whose libraries it
 // lacks, are left out, except bash.
-func Userland(root string) ([]File, error) {
+func Userland(root string, more ...string) ([]File, error) {
 	u := &userland{root: root, loader: newLoader(root), packed: map[string]string{}, paths: map[string]bool{}}
 	for _, name := range tools {
 		if err := u.tool(name); err != nil && slices.Contains(required, name) {
 			return nil, fmt.Errorf("pack %s: %w: %w", name, ErrNoUserland, err)
+		}
+	}
+	for _, name := range more {
+		if err := u.tool(name); err != nil {
+			return nil, &ToolError{name, err}
 		}
 	}
 	u.add(File{Path: "bin/sh", Mode: fs.ModeSymlink | 0o777, Target: "bash"})
@@ -53,9 +65,23 @@ func Userland(root string) ([]File, error) {
 	u.add(File{Path: "etc/passwd", Mode: 0o644, Data: []byte("root:x:0:0:root:/root:/bin/bash\n")})
 	u.add(File{Path: "etc/group", Mode: 0o644, Data: []byte("root:x:0:\n")})
 	u.add(File{Path: "etc/hosts", Mode: 0o644, Data: []byte("127.0.0.1 localhost\n::1 localhost\n")})
+	u.add(File{Path: "bin/modprobe", Mode: 0o755, Data: []byte(modprobe)})
 	u.terminfo()
 	return u.files, nil
 }
+
+// ToolError says that a program that was asked for cannot be packed.
+type ToolError struct {
+	Name string
+	Err  error
+}
+
+func (e *ToolError) Error() string { return fmt.Sprintf("pack %s: %v", e.Name, e.Err) }
+func (e *ToolError) Unwrap() error { return e.Err }
+
+// Tools returns the names of the programs that a userland has, where the host
+// has them.
+func Tools() []string { return slices.Clone(tools) }
 
 type userland struct {
 	root   string
@@ -79,7 +105,7 @@ func (u *userland) tool(name string) error {
 	if err != nil {
 		return err
 	}
-	entry := "bin/" + name
+	entry := "bin/" + filepath.Base(name)
 	if first, ok := u.packed[path]; ok {
 		u.add(File{Path: entry, Mode: fs.ModeSymlink | 0o777, Target: filepath.Base(first)})
 		return nil
@@ -98,6 +124,9 @@ func (u *userland) tool(name string) error {
 
 // find returns the real path of a host's program.
 func (u *userland) find(name string) (string, error) {
+	if filepath.IsAbs(name) {
+		return resolve(u.root, name)
+	}
 	for _, dir := range toolDirs {
 		path, err := resolve(u.root, dir+"/"+name)
 		if err != nil {

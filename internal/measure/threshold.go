@@ -209,6 +209,9 @@ func (p parser) metric(name string, defs []Def) (Metric, error) {
 	at := len(name) - len(strings.TrimLeft(name, " \t"))
 	name = strings.TrimSpace(name)
 	base, stat, dotted := strings.Cut(name, ".")
+	if i := slices.IndexFunc(defs, func(d Def) bool { return d.Name == name && !d.Dist }); i >= 0 {
+		base, dotted = name, false // a name with a dot of its own: time[1].real
+	}
 	i := slices.IndexFunc(defs, func(d Def) bool { return d.Name == base })
 	if i < 0 {
 		return Metric{}, p.errorf(at, "no metric %q%s; there are %s", base, hint(base, bases(defs)), list(Names(defs)))
