@@ -49,6 +49,8 @@ func newRunCommand(t *terminal) *cli.Command {
 		Flags: append(append(kernelFlags(&o.Kernel, &o.Config), machineFlags(&o.Machine)...),
 			&cli.StringFlag{Name: "base", Usage: "revision of --kernel to start from", DefaultText: "HEAD", Destination: &o.Base},
 			&cli.StringFlag{Name: "patch", Usage: "a patch `FILE` of yours instead of a case", Destination: &o.Patch, TakesFile: true},
+			&cli.StringFlag{Name: "with", Usage: "the same, of a `FILE` that the tree must lack: it is put in for \"with\"", Destination: &o.With, TakesFile: true},
+			&cli.StringFlag{Name: "without", Usage: "the same, of a `FILE` that the tree must have: it is taken out for \"without\"", Destination: &o.Without, TakesFile: true},
 			&cli.StringFlag{Name: "workload", Aliases: []string{"w"}, Usage: "`NAME[,key=value...]` instead of the case's (kbisect list workloads)", Destination: &o.Workload},
 			&cli.StringFlag{Name: "metric", Usage: "`METRIC[.stat]` to compare instead of the case's", Destination: &o.Metric},
 			&cli.StringFlag{Name: "threshold", Usage: "`EXPR` such as 'flush>500ms': a run above it counts as slow", Destination: &o.Threshold},
@@ -89,7 +91,7 @@ func newRunCommand(t *terminal) *cli.Command {
 			if err := checkArgs(c, -1); err != nil {
 				return err
 			}
-			if err := checkSet(c, "kernel", "base", "patch", "workload", "metric", "threshold", "catalog", "config", "sweep", "good", "bad", "look-for", "strategy", "script", "e"); err != nil {
+			if err := checkSet(c, "kernel", "base", "patch", "with", "without", "workload", "metric", "threshold", "catalog", "config", "sweep", "good", "bad", "look-for", "strategy", "script", "e"); err != nil {
 				return err
 			}
 			switch args := c.Args().Slice(); {

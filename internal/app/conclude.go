@@ -185,7 +185,7 @@ func (h *hunt) confirmSide(ctx context.Context, v int, name string, layout int) 
 	if h.attempts > 0 {
 		name = fmt.Sprintf("%s%d", name, h.attempts+1)
 	}
-	commit, err := h.fixed(ctx, h.at(v).ID)
+	commit, _, err := h.withFixups(ctx, h.at(v).ID)
 	if err != nil {
 		return side{}, err
 	}
@@ -389,7 +389,7 @@ func (h *hunt) revert(ctx context.Context, sus suspected, c *confirmed) (string,
 	if err != nil {
 		return "not tried: " + shorten(err.Error()), ctx.Err()
 	}
-	base, err := h.fixed(ctx, h.bad.ID)
+	base, _, err := h.withFixups(ctx, h.bad.ID)
 	if err != nil {
 		return "", err
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/kbisect/kbisect/internal/bisect"
 	"github.com/kbisect/kbisect/internal/measure"
 	"github.com/kbisect/kbisect/internal/report"
-	"github.com/kbisect/kbisect/internal/series"
 	"github.com/kbisect/kbisect/internal/store"
 )
 
@@ -133,7 +132,7 @@ func (h *hunt) probe(v int) *probe {
 // cache. A revision that does not build is marked so, and is no error.
 func (h *hunt) kernel(ctx context.Context, p *probe) (ok bool, err error) {
 	r := h.at(p.v)
-	if p.commit, err = h.fixed(ctx, r.ID); err != nil {
+	if p.commit, _, err = h.withFixups(ctx, r.ID); err != nil {
 		return false, err
 	}
 	k, err := h.session.kernel(ctx, target{commit: p.commit, revision: r.ID, label: h.label(p.v), layout: p.layout})
@@ -165,22 +164,6 @@ func (h *hunt) label(v int) string {
 		return fmt.Sprintf("patch %d of %d", v+1, len(h.revisions))
 	}
 	return r.short()
-}
-
-// fixed returns a commit with the fixups that apply to it.
-func (h *hunt) fixed(ctx context.Context, commit string) (string, error) {
-	for _, p := range h.span.fixups {
-		next, err := series.Apply(ctx, h.src.Repo(), commit, p, false)
-		if errors.As(err, new(*series.PatchError)) {
-			h.env.UI.Debug("%.12s: %s does not apply, or is there", commit, p.Name)
-			continue
-		}
-		if err != nil {
-			return "", err
-		}
-		commit = next
-	}
-	return commit, nil
 }
 
 // ends builds and measures the two ends. A result is returned when there is

@@ -26,7 +26,9 @@ type RunOptions struct {
 	Sweep        string        `json:"sweep,omitempty"`
 	Kernel       string        `json:"kernel,omitempty"`
 	Base         string        `json:"base,omitempty"`
-	Patch        string        `json:"patch,omitempty"` // a file instead of a case
+	Patch        string        `json:"patch,omitempty"`   // a file instead of a case
+	With         string        `json:"with,omitempty"`    // such a file, put in for "with"
+	Without      string        `json:"without,omitempty"` // such a file, taken out for "without"
 	Workload     string        `json:"workload,omitempty"`
 	Metric       string        `json:"metric,omitempty"`
 	Threshold    string        `json:"threshold,omitempty"`
@@ -76,7 +78,8 @@ type Plan struct {
 	src       *source.Source
 	base      string // commit
 	questions []*question
-	span      *span // what is searched, nil for cases
+	span      *span          // what is searched, nil for cases
+	fixups    []series.Patch // for every kernel that they fit
 	warnings  []string
 }
 
@@ -106,10 +109,13 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 	if _, err := o.Script.extra(); err != nil {
 		return nil, err
 	}
+	p := &Plan{env: env, opts: o, questions: questions}
+	if err := p.readFixups(); err != nil {
+		return nil, err
+	}
 	if err := env.ready(ctx, o.Machine); err != nil {
 		return nil, err
 	}
-	p := &Plan{env: env, opts: o, questions: questions}
 	if p.src, err = env.openSource(ctx, o.Kernel); err != nil {
 		return nil, err
 	}
@@ -131,7 +137,7 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 // a resume may come from another.
 func absolute(o *RunOptions) error {
 	o.Fixup, o.Series, o.Script.Files = slices.Clone(o.Fixup), slices.Clone(o.Series), slices.Clone(o.Script.Files)
-	all := []*string{&o.Patch, &o.Catalog, &o.Config.File}
+	all := []*string{&o.Patch, &o.With, &o.Without, &o.Catalog, &o.Config.File}
 	for i := range o.Fixup {
 		all = append(all, &o.Fixup[i])
 	}
@@ -173,24 +179,20 @@ func DefaultRunOptions() RunOptions {
 // check refuses numbers that mean nothing.
 func (o *RunOptions) check() error {
 	switch {
-	case o.All && (len(o.Cases) > 0 || o.Patch != "" || o.Workload != "" || o.Metric != "" || o.Threshold != ""):
-		return Usagef("", "--all is every case of the catalog with its own workload and metric: it goes with no CASE, --patch, --workload, --metric or --threshold")
+	case o.All && (len(o.Cases) > 0 || o.Patch+o.With+o.Without != "" || o.Workload != "" || o.Metric != "" || o.Threshold != ""):
+		return Usagef("", "--all is every case of the catalog with its own workload and metric: it goes with no CASE, --patch, --with, --without, --workload, --metric or --threshold")
 	case o.Sweep != "" && (o.Threshold != "" || o.Quick || o.Budget != 0):
 		return Usagef("", "--sweep decides nothing: it goes with no --threshold, --quick or --budget")
 	case o.searches() || o.Each:
 		if err := o.checkSearch(); err != nil {
 			return err
 		}
-	case len(o.Paths)+len(o.Fixup)+len(o.Suspect) > 0 || o.LookFor != "" || o.Strategy != "":
-		return Usagef("kbisect run --help", "-- PATH, --fixup, --suspect, --look-for and --strategy belong to a search: --good and --bad, or --series")
-	case !o.All && len(o.Cases) == 0 && o.Patch == "" && o.Workload != "":
-		return Usagef("add a case (kbisect list cases), or --patch FILE", "which patch is workload %q to show?", o.Workload)
-	case !o.All && len(o.Cases) == 0 && o.Patch == "":
-		return Usagef("kbisect list cases shows them; --all runs them all; kbisect run --help", "which case?")
-	case len(o.Cases) > 0 && o.Patch != "":
-		return Usagef("", "--patch and case %q exclude each other", o.Cases[0])
-	case o.Patch != "" && o.Workload == "":
-		return Usagef("add for example -w netdev-delete; kbisect list workloads", "--patch needs a workload")
+	case len(o.Paths)+len(o.Suspect) > 0 || o.LookFor != "" || o.Strategy != "":
+		return Usagef("kbisect run --help", "-- PATH, --suspect, --look-for and --strategy belong to a search: --good and --bad, or --series")
+	default:
+		if err := o.checkComparison(); err != nil {
+			return err
+		}
 	}
 	switch {
 	case o.Limit < 0 || o.Budget < 0:
@@ -203,12 +205,42 @@ func (o *RunOptions) check() error {
 	return o.Machine.check()
 }
 
+// ownPatch returns the patch of the user's, and the flag that it came by.
+func (o *RunOptions) ownPatch() (file, flag string) {
+	switch {
+	case o.With != "":
+		return o.With, "--with"
+	case o.Without != "":
+		return o.Without, "--without"
+	}
+	return o.Patch, "--patch"
+}
+
+// checkComparison refuses a comparison that cannot be made.
+func (o *RunOptions) checkComparison() error {
+	file, flag := o.ownPatch()
+	one := o.Patch + o.With + o.Without
+	switch {
+	case one != file:
+		return Usagef("--patch puts a patch in or takes it out, whichever the tree allows", "--patch, --with and --without exclude each other")
+	case !o.All && len(o.Cases) == 0 && file == "" && o.Workload != "":
+		return Usagef("add a case (kbisect list cases), --patch FILE, or --good REV --bad REV", "which patch is workload %q to show?", o.Workload)
+	case !o.All && len(o.Cases) == 0 && file == "":
+		return Usagef("kbisect list cases shows them; --all runs them all; kbisect run --help", "which case?")
+	case len(o.Cases) > 0 && file != "":
+		return Usagef("", "%s and case %q exclude each other", flag, o.Cases[0])
+	case file != "" && o.Workload == "":
+		return Usagef("add for example -w netdev-delete (kbisect list workloads), or --script FILE", "%s needs a workload", flag)
+	}
+	return nil
+}
+
 // checkSearch refuses a search that cannot be made.
 func (o *RunOptions) checkSearch() error {
 	series := len(o.Series) > 0
 	switch {
-	case o.All || len(o.Cases) > 0 || o.Patch != "" || o.Sweep != "" || o.MeasureNoop:
-		return Usagef("", "--good, --bad and --series search a history: they go with no CASE, --all, --patch, --sweep or --measure-noop")
+	case o.All || len(o.Cases) > 0 || o.Patch+o.With+o.Without != "" || o.Sweep != "" || o.MeasureNoop:
+		return Usagef("", "--good, --bad and --series search a history: they go with no CASE, --all, --patch, --with, --without, --sweep or --measure-noop")
 	case series && (o.Good != "" || o.Bad != ""):
 		return Usagef("", "--series and --good or --bad exclude each other: a series begins at --base")
 	case o.Each && !series:
@@ -245,11 +277,20 @@ func unknownBase(err error, o RunOptions) error {
 // it. A kernel that a case is not for, or that no variant fits, makes that case
 // untestable and leaves the others alone, unless it is the only one.
 func (p *Plan) pairUp(ctx context.Context) error {
+	base, used, err := p.withFixups(ctx, p.base)
+	if err != nil {
+		return err
+	}
+	for i, f := range p.fixups {
+		if !used[i] {
+			p.warnings = append(p.warnings, fmt.Sprintf("--fixup %s does not apply to %.12s, or is there", f.Name, p.base))
+		}
+	}
 	for _, q := range p.questions {
 		if !patches.InRange(p.src.Version, q.kernels) {
 			q.why = fmt.Sprintf("for kernels %s, this is %s", q.kernels, p.src.Version)
 		} else {
-			pair, err := series.WithWithout(ctx, p.src.Repo(), p.base, q.variants)
+			pair, err := q.pairOn(ctx, p.src.Repo(), base)
 			var none *series.PatchError
 			if errors.As(err, &none) {
 				q.why = none.Error()
@@ -269,6 +310,50 @@ func (p *Plan) pairUp(ctx context.Context) error {
 	return nil
 }
 
+// pairOn makes the two kernels of the question from a base.
+func (q *question) pairOn(ctx context.Context, repo gitx.Repo, base string) (series.Pair, error) {
+	if q.how == "" {
+		return series.WithWithout(ctx, repo, base, q.variants)
+	}
+	pair := series.Pair{With: base, Without: base, Patch: q.variants[0], How: q.how}
+	other, err := series.Apply(ctx, repo, base, pair.Patch, q.how == series.Reverted)
+	if q.how == series.Reverted {
+		pair.Without = other
+	} else {
+		pair.With = other
+	}
+	return pair, err
+}
+
+// readFixups reads the patches of --fixup.
+func (p *Plan) readFixups() error {
+	for _, f := range p.opts.Fixup {
+		patch, err := series.Read(f)
+		if err != nil {
+			return Usagef("", "--fixup: %v", err)
+		}
+		p.fixups = append(p.fixups, patch)
+	}
+	return nil
+}
+
+// withFixups returns a commit with the fixups that apply to it, and which those are.
+func (p *Plan) withFixups(ctx context.Context, commit string) (string, []bool, error) {
+	used := make([]bool, len(p.fixups))
+	for i, f := range p.fixups {
+		next, err := series.Apply(ctx, p.src.Repo(), commit, f, false)
+		if errors.As(err, new(*series.PatchError)) {
+			p.env.UI.Debug("%.12s: %s does not apply, or is there", commit, f.Name)
+			continue
+		}
+		if err != nil {
+			return "", nil, err
+		}
+		commit, used[i] = next, true
+	}
+	return commit, used, nil
+}
+
 // commits lists the kernels to build, each once, in an order that keeps builds
 // incremental: all that are the base itself first.
 func (p *Plan) commits() []string {
@@ -279,7 +364,7 @@ func (p *Plan) commits() []string {
 		}
 	}
 	for _, q := range p.questions {
-		if q.why == "" {
+		if q.pair.With == p.base || q.pair.Without == p.base {
 			add(p.base)
 		}
 	}
@@ -294,6 +379,9 @@ func (p *Plan) commits() []string {
 func (p *Plan) Write(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "kernel %s, version %s, commit %.12s\n", p.src.Name, p.src.Version, p.base)
+	for _, f := range p.fixups {
+		fmt.Fprintf(&b, "fixup %s goes into every kernel that it fits\n", f.Name)
+	}
 	if p.span != nil {
 		p.writeSpan(&b)
 		for _, w := range p.warnings {

@@ -33,6 +33,7 @@ type question struct {
 	rules       bisect.Rules
 	kernels     string // range of versions on which it makes sense
 	variants    []series.Patch
+	how         series.How // in which direction the patch has to fit, "" for either
 
 	pair series.Pair
 	why  string // why it cannot be asked of this kernel, "" if it can
@@ -61,7 +62,7 @@ func ask(o RunOptions) ([]*question, error) {
 	if o.Each {
 		return nil, checkEach(o) // asked when the series has been read
 	}
-	if o.Patch != "" {
+	if file, _ := o.ownPatch(); file != "" {
 		q, err := askPatch(o)
 		if err != nil {
 			return nil, err
@@ -191,11 +192,13 @@ func (q *question) setWithout(spec string) error {
 
 // askPatch makes the question of a user's own patch.
 func askPatch(o RunOptions) (*question, error) {
-	p, err := series.Read(o.Patch)
+	file, flag := o.ownPatch()
+	p, err := series.Read(file)
 	if err != nil {
-		return nil, Usagef("", "--patch: %v", err)
+		return nil, Usagef("kbisect repro reads damaged mails, and repairs what the tree allows", "%s: %v", flag, err)
 	}
-	q := &question{name: strings.TrimSuffix(filepath.Base(o.Patch), ".patch"), title: p.Subject, variants: []series.Patch{p}}
+	how := map[string]series.How{"--with": series.Applied, "--without": series.Reverted}[flag]
+	q := &question{name: strings.TrimSuffix(filepath.Base(file), ".patch"), title: p.Subject, variants: []series.Patch{p}, how: how}
 	return q, q.define(o.Workload, o.Metric, o.Threshold, o)
 }
 

@@ -33,7 +33,6 @@ type span struct {
 	// firstParents is set when merges stand for all that they brought, because the
 	// whole history is too large to be weighed.
 	firstParents bool
-	fixups       []series.Patch // for every kernel that they fit
 }
 
 // at returns a revision or an end.
@@ -69,17 +68,7 @@ func (p *Plan) openSpan(ctx context.Context) (err error) {
 	} else {
 		p.span, err = p.openRange(ctx)
 	}
-	if err != nil {
-		return err
-	}
-	for _, f := range p.opts.Fixup {
-		patch, err := series.Read(f)
-		if err != nil {
-			return Usagef("", "--fixup: %v", err)
-		}
-		p.span.fixups = append(p.span.fixups, patch)
-	}
-	return nil
+	return err
 }
 
 // end resolves the revision of a flag.
