@@ -67,6 +67,10 @@ type Report struct {
 	Date      time.Time `toml:"date" json:"date"`
 	MessageID string    `toml:"message_id" json:"message_id"`
 	Commit    string    `toml:"commit" json:"commit,omitempty"` // mainline commit of the fix, "" when never merged
+	// Subjects are those of the patches on the list, without tags; Fixes is the
+	// commit that they say they mend. A thread is recognised by either.
+	Subjects []string `toml:"subjects" json:"subjects,omitempty"`
+	Fixes    string   `toml:"fixes" json:"fixes,omitempty"`
 	Kernel    string    `toml:"kernel" json:"kernel,omitempty"`
 	What      string    `toml:"what" json:"what"`       // the reporter's workload
 	Without   string    `toml:"without" json:"without"` // duration, "31.522s"

@@ -143,7 +143,7 @@ func (s *ScriptOptions) title() string {
 
 var (
 	// printsMetric finds the metrics whose unit a script says in so many words.
-	printsMetric = regexp.MustCompile(`kbisect-metric\s+([a-z][a-z0-9_-]*)\s+(?:"[^"]*"|'[^']*'|\$\([^)]*\)|\S+)\s+([A-Za-z1/µ]+)`)
+	printsMetric = regexp.MustCompile(`kbisect-metric\s+([a-z][a-z0-9_-]*)\s+(?:"[^"]*"|'[^']*'|\$\(\([^)]*\)\)|\$\([^)]*\)|\S+)\s+([A-Za-z1/µ]+)`)
 	timeMetric   = regexp.MustCompile(`^\s*time\[([0-9]{1,3})\]\.(real|user|sys)`)
 	askedMetric  = regexp.MustCompile(`^\s*([a-z][a-z0-9_-]*)\s*(?:$|[<>]=?\s*[0-9.]+\s*(\S*)\s*$)`)
 )
