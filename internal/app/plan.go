@@ -137,6 +137,7 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 // a resume may come from another.
 func absolute(o *RunOptions) error {
 	o.Fixup, o.Series, o.Script.Files = slices.Clone(o.Fixup), slices.Clone(o.Series), slices.Clone(o.Script.Files)
+	o.Script.Tools = slices.Clone(o.Script.Tools)
 	all := []*string{&o.Patch, &o.With, &o.Without, &o.Catalog, &o.Config.File}
 	for i := range o.Fixup {
 		all = append(all, &o.Fixup[i])
@@ -148,6 +149,11 @@ func absolute(o *RunOptions) error {
 	for _, p := range maybe {
 		if _, err := os.Stat(*p); err == nil {
 			all = append(all, p)
+		}
+	}
+	for i := range o.Script.Tools {
+		if strings.Contains(o.Script.Tools[i], "/") { // others are looked for where programs are
+			all = append(all, &o.Script.Tools[i])
 		}
 	}
 	for i, f := range o.Script.Files {

@@ -130,7 +130,7 @@ func (s *ScriptOptions) checkInterpreter() error {
 	if name == "env" && len(words) > 1 {
 		name = words[1]
 	}
-	if name == "sh" || name == "dash" || slices.Contains(initramfs.Tools(), name) || slices.Contains(s.Tools, name) {
+	if name == "sh" || name == "dash" || slices.Contains(initramfs.Tools(), name) || slices.ContainsFunc(s.Tools, func(t string) bool { return path.Base(t) == name }) {
 		return nil
 	}
 	return Usagef(fmt.Sprintf("add --tool %s (its libraries are found; --file adds its modules)", name), "script %s: it is for %s, which the guest does not have", s.Name, name)

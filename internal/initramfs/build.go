@@ -11,7 +11,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
+	"time"
 )
 
 // Options says what goes into an initramfs.
@@ -50,9 +52,39 @@ func Build(ctx context.Context, cacheDir string, o Options) (string, error) {
 	}
 	name := filepath.Join(cacheDir, "initramfs-"+key+".cpio")
 	if fi, err := os.Stat(name); err == nil && fi.Mode().IsRegular() {
+		now := time.Now()
+		_ = os.Chtimes(name, now, now) // only prune looks at it
 		return name, nil
 	}
-	return name, writeFile(ctx, name, files)
+	if err := writeFile(ctx, name, files); err != nil {
+		return "", err
+	}
+	return name, prune(cacheDir)
+}
+
+// kept is how many archives stay in the cache: a new script's files make a new
+// one, of 25 MB with the userland. One in use is among the newest.
+const kept = 16
+
+// prune removes all but the newest archives.
+func prune(cacheDir string) error {
+	names, err := filepath.Glob(filepath.Join(cacheDir, "initramfs-*.cpio"))
+	if err != nil || len(names) <= kept {
+		return err
+	}
+	used := map[string]time.Time{}
+	for _, name := range names {
+		if fi, err := os.Stat(name); err == nil {
+			used[name] = fi.ModTime()
+		}
+	}
+	slices.SortFunc(names, func(a, b string) int { return used[b].Compare(used[a]) })
+	for _, name := range names[kept:] {
+		if err := os.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("prune initramfs cache: %w", err)
+		}
+	}
+	return nil
 }
 
 // files lists the whole archive.

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // record is one entry read back.
@@ -368,5 +369,62 @@ func BenchmarkBuildUserland(b *testing.B) {
 		if _, err := Build(b.Context(), cache, o); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A tool that was asked for by name or path is there, with what it needs; one
+// that the host lacks is an error that names it.
+func TestFurtherTools(t *testing.T) {
+	own := filepath.Join(t.TempDir(), "mytool")
+	if err := os.WriteFile(own, []byte("#!/bin/sh\necho mine\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	files, err := Userland("/", "git", own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"bin/git", "bin/mytool", "bin/modprobe"} {
+		if !slices.ContainsFunc(files, func(f File) bool { return f.Path == want }) {
+			t.Errorf("no %s", want)
+		}
+	}
+	for _, name := range []string{"no-such-program", "/no/such/program"} {
+		var tool *ToolError
+		if _, err := Userland("/", name); !errors.As(err, &tool) || tool.Name != name {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// The cache forgets the archives that were not used for longest.
+func TestBuildForgets(t *testing.T) {
+	cache := t.TempDir()
+	build := func(n int) string {
+		name, err := Build(t.Context(), cache, Options{Init: initFile(t, "x"), Extra: []File{{Path: "n", Data: []byte{byte(n)}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := time.Now().Add(time.Duration(n-1000) * time.Second)
+		if err := os.Chtimes(name, old, old); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	first, second := build(0), build(1)
+	for n := range kept {
+		build(0) // in use
+		if _, err := os.Stat(first); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(first, time.Now(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		build(2 + n)
+	}
+	if _, err := os.Stat(second); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the oldest is still there: %v", err)
+	}
+	if names, _ := filepath.Glob(filepath.Join(cache, "*.cpio")); len(names) != kept {
+		t.Errorf("%d archives are kept, want %d", len(names), kept)
 	}
 }
