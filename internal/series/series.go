@@ -259,18 +259,13 @@ func listFolder(dir string, wanted func(name string) bool) ([]string, error) {
 
 // readMaildir reads each file of cur and new as one mail.
 func readMaildir(dir string) (Mailbox, error) {
-	var names []string
-	for _, sub := range []string{"cur", "new"} {
-		list, err := listFolder(filepath.Join(dir, sub), func(string) bool { return true })
-		if err != nil {
-			return Mailbox{}, err
-		}
-		names = append(names, list...)
+	names, _, err := MaildirFiles(dir)
+	if err != nil {
+		return Mailbox{}, err
 	}
 	if len(names) == 0 {
 		return Mailbox{}, fmt.Errorf("read series: the maildir %q is empty", dir)
 	}
-	slices.SortStableFunc(names, func(a, b string) int { return compareNames(filepath.Base(a), filepath.Base(b)) })
 	files, err := readFiles(names)
 	if err != nil {
 		return Mailbox{}, err
