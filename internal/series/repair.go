@@ -153,16 +153,40 @@ func repairText(files func(path string) ([]byte, bool), name string, data []byte
 		return nil, nil, err
 	}
 	r := &repairer{damaged: d, files: files, trees: map[string]*treeFile{}, budget: maxSteps + 16*len(d.lines)}
-	fixed, forth := r.place(oldSide)
-	if forth != nil && !forth.certain {
-		var back *placeError
-		if fixed, back = r.place(newSide); back != nil {
-			return nil, nil, r.refuse(forth, back)
-		}
-	} else if forth != nil {
+	lacks, forth := r.place(oldSide)
+	has, back := r.place(newSide)
+	switch {
+	case absent(forth) && absent(back):
+		return nil, nil, r.refuse(forth, back)
+	case forth == nil && (absent(back) || r.named(lacks, forth) && !r.named(has, back)):
+		return r.write(lacks)
+	case back == nil && (absent(forth) || r.named(has, back) && !r.named(lacks, forth)):
+		return r.write(has)
+	case forth != nil && !absent(forth):
 		return nil, nil, forth.damage(name)
+	case back != nil && !absent(back):
+		return nil, nil, back.damage(name)
 	}
-	return r.write(fixed)
+	return nil, nil, &DamageError{Name: name, Line: d.list[0].line, Text: "it fits the tree as a patch to be put in, and as one that is in already"}
+}
+
+// absent reports whether a side is not in the tree, rather than at several places.
+func absent(e *placeError) bool { return e != nil && !e.certain }
+
+// named reports whether a side has places in the functions that the headers of its
+// hunks name. A patch that takes lines out often fits in reverse elsewhere too.
+func (r *repairer) named(all []fixedFile, e *placeError) bool {
+	if e != nil {
+		return e.named
+	}
+	for _, f := range all {
+		for k, h := range f.hunks {
+			if f.tree == nil || !f.tree.inside(h.start, f.file.hunks[k].section) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // maxSteps bounds the steps that all hunks of a patch may take to find their
@@ -187,13 +211,13 @@ type repairer struct {
 	budget int
 }
 
-// placeError says why a hunk has no place. certain means that the other side need
-// not be tried: the tree has the place, and more than one.
+// placeError says why a hunk has no place.
 type placeError struct {
 	line    int
 	text    string
-	depth   int // how much of the patch was placed before it, in lines
-	certain bool
+	depth   int  // how much of the patch was placed before it, in lines
+	certain bool // it is in the tree, at more than one place
+	named   bool // one of them is in the function that the header names
 }
 
 func (e *placeError) damage(name string) error {

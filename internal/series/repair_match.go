@@ -394,7 +394,7 @@ func (r *repairer) placeHunk(f *damagedFile, h *damagedHunk, t *treeFile, s side
 	for _, start := range m.starts(from, own) {
 		list, ok := m.read(start)
 		if !ok {
-			return reading{}, &placeError{line: h.line, certain: true, text: fmt.Sprintf("hunk %d of %s can be read in too many ways", h.number, f.name())}
+			return reading{}, &placeError{line: h.line, certain: true, named: true, text: fmt.Sprintf("hunk %d of %s can be read in too many ways", h.number, f.name())}
 		}
 		found = append(found, list...)
 	}
@@ -529,7 +529,8 @@ func (m *matcher) ambiguous(f *damagedFile, places []reading) *placeError {
 	if overlap := places[0].end > places[len(places)-1].start; overlap {
 		text = fmt.Sprintf("hunk %d of %s at line %s can be read in more than one way: a line was wrapped, or a blank line lost, beside what it changes", m.h.number, f.name(), lines[0])
 	}
-	return &placeError{line: m.h.line, certain: true, text: text, depth: m.far}
+	named := slices.ContainsFunc(places, func(r reading) bool { return m.t.inside(r.start, m.h.section) })
+	return &placeError{line: m.h.line, certain: true, named: named, text: text, depth: m.far}
 }
 
 func distance(a, b int) int { return max(a-b, b-a) }

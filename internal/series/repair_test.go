@@ -196,6 +196,7 @@ func wrap(diff string, most int, end string) string {
 
 // randomC is a C file of n functions that looks like one of the kernel's.
 func randomC(r *rand.Rand, n int) []string {
+	most := 1 + r.IntN(100) // of the numbers in it: few make it repeat itself
 	lines := []string{"// SPDX-License-Identifier: GPL-2.0", "#include <linux/list.h>", ""}
 	pick := func(list ...string) string { return list[r.IntN(len(list))] }
 	for f := range n {
@@ -207,21 +208,21 @@ func randomC(r *rand.Rand, n int) []string {
 		for range 2 + r.IntN(6) {
 			switch r.IntN(8) {
 			case 0:
-				lines = append(lines, fmt.Sprintf("\tif (part->state == %d) {", r.IntN(4)), "\t\terr = -EINVAL;", "\t\tgoto out;", "\t}", "")
+				lines = append(lines, fmt.Sprintf("\tif (part->state == %d) {", r.IntN(most)), "\t\terr = -EINVAL;", "\t\tgoto out;", "\t}", "")
 			case 1:
-				lines = append(lines, fmt.Sprintf("\tpr_debug(\"part %%d of  the queue:\tstate %%d\\n\", part->id, %d);", r.IntN(9)))
+				lines = append(lines, fmt.Sprintf("\tpr_debug(\"part %%d of  the queue:\tstate %%d\\n\", part->id, %d);", r.IntN(most)))
 			case 2:
 				lines = append(lines, "\tlist_for_each_entry(p, queue, list)", "\t\tp->seen++;")
 			case 3:
-				lines = append(lines, fmt.Sprintf("\tpart->size = sizeof(*part)\t/* all of it */"), fmt.Sprintf("\t\t     + %d;", r.IntN(50)))
+				lines = append(lines, fmt.Sprintf("\tpart->size = sizeof(*part)\t/* all of it */"), fmt.Sprintf("\t\t     + %d;", r.IntN(most)))
 			case 4:
-				lines = append(lines, "\tmutex_lock(&part->lock);", fmt.Sprintf("\tpart->flags |= 0x%x;", r.IntN(64)), "\tmutex_unlock(&part->lock);")
+				lines = append(lines, "\tmutex_lock(&part->lock);", fmt.Sprintf("\tpart->flags |= 0x%x;", r.IntN(most)), "\tmutex_unlock(&part->lock);")
 			case 5:
 				lines = append(lines, "")
 			case 6:
-				lines = append(lines, fmt.Sprintf("\terr = part_queue_something_that_is_long(part, queue, flags | %d, &part->first);", r.IntN(9)))
+				lines = append(lines, fmt.Sprintf("\terr = part_queue_something_that_is_long(part, queue, flags | %d, &part->first);", r.IntN(most)))
 			case 7:
-				lines = append(lines, fmt.Sprintf("\tpart->a%d = flags;", r.IntN(99)))
+				lines = append(lines, fmt.Sprintf("\tpart->a%d = flags;", r.IntN(most)))
 			}
 		}
 		lines = append(lines, "out:", "\treturn err;", "}", "")
@@ -247,7 +248,7 @@ func randomEdits(r *rand.Rand, lines []string) []edit {
 		}
 		if what != 1 {
 			for range 1 + r.IntN(4) {
-				edits = append(edits, edit{'+', newLine(r)})
+				edits = append(edits, edit{'+', newLine(r, lines)})
 			}
 		}
 		if what == 0 {
@@ -257,8 +258,10 @@ func randomEdits(r *rand.Rand, lines []string) []edit {
 	return edits
 }
 
-func newLine(r *rand.Rand) string {
-	switch r.IntN(8) {
+func newLine(r *rand.Rand, lines []string) string {
+	switch r.IntN(10) {
+	case 9:
+		return lines[r.IntN(len(lines))]
 	case 0:
 		return ""
 	case 1:
@@ -389,4 +392,3 @@ func TestRepairNeverAnother(t *testing.T) {
 		t.Errorf("%d of %d refused", refused, seeds)
 	}
 }
-
