@@ -151,7 +151,7 @@ func newApp(t *terminal) *cli.App {
 			&cli.BoolFlag{Name: "verbose", Aliases: []string{"v"}, Usage: "say more of what is done"},
 		},
 		Commands: []*cli.Command{
-			newRunCommand(t), newListCommand(t), newDoctorCommand(t), newBootCommand(t), newBuildCommand(t),
+			newRunCommand(t), newReproCommand(t), newListCommand(t), newDoctorCommand(t), newBootCommand(t), newBuildCommand(t),
 			newRunsCommand(t), newShowCommand(t), newResumeCommand(t), newRejudgeCommand(t), newCacheCommand(t), newCompletionCommand(t),
 		},
 		Action: func(c *cli.Context) error {
