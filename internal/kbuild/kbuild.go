@@ -142,24 +142,6 @@ func (k *Kernel) Release() {
 	k.hold = nil
 }
 
-// DriftFrom returns what differs between the final configurations of other and
-// k, sorted by name: what a range's kernels do not have in common beside their
-// source. Both must be held.
-func (k *Kernel) DriftFrom(other *Kernel) ([]kconfig.Change, error) {
-	if k.Final == other.Final {
-		return nil, nil
-	}
-	was, err := kconfig.ParseFile(other.Config)
-	if err != nil {
-		return nil, err
-	}
-	is, err := kconfig.ParseFile(k.Config)
-	if err != nil {
-		return nil, err
-	}
-	return kconfig.Drift(was, is), nil
-}
-
 // job is a request with all that follows from it.
 type job struct {
 	Builder
