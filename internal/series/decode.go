@@ -6,31 +6,54 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
 
 // decodeBase64 decodes a mail's body. The standard decoder stops at what a
-// mailing list's software puts below it. line is where the body begins.
-func decodeBase64(body []byte, line int) ([]byte, error) {
+// mailing list's software puts below it. line is where the body begins. unpadded
+// says that the "=" at the end are missing, which may be all that is.
+func decodeBase64(body []byte, line int) (text []byte, unpadded bool, err error) {
+	var out []byte
 	digits := make([]byte, 0, len(body))
 	for text := range bytes.Lines(body) {
 		text = bytes.TrimSpace(text)
 		if len(digits)%4 == 0 && bytes.HasSuffix(digits, []byte("=")) && len(text) > 0 {
-			break // it has ended: a list's footer
-		}
-		for _, c := range text {
-			if !isBase64(c) {
-				return nil, fmt.Errorf("line %d: decode mail: %q is not in base64", line, c)
+			// It has ended: a list's footer, or more of what was encoded in pieces.
+			if len(text)%4 != 0 || firstOther(text) >= 0 {
+				break
 			}
+			piece, err := decodeDigits(digits, line-1)
+			if err != nil {
+				return nil, false, err
+			}
+			out, digits = append(out, piece...), digits[:0]
+		}
+		if i := firstOther(text); i >= 0 {
+			return nil, false, fmt.Errorf("line %d: decode mail: %q is not in base64", line, text[i])
 		}
 		digits = append(digits, text...)
 		line++
 	}
+	if n := len(digits) % 4; n > 1 {
+		unpadded = true
+		digits = append(digits, "=="[:4-n]...)
+	}
+	piece, err := decodeDigits(digits, line-1)
+	return append(out, piece...), unpadded, err
+}
+
+// firstOther returns the place of the first byte that is not in base64, or -1.
+func firstOther(text []byte) int {
+	return slices.IndexFunc(text, func(c byte) bool { return !isBase64(c) })
+}
+
+func decodeDigits(digits []byte, line int) ([]byte, error) {
 	out := make([]byte, base64.StdEncoding.DecodedLen(len(digits)))
 	n, err := base64.StdEncoding.Decode(out, digits)
 	if err != nil {
-		return nil, fmt.Errorf("line %d: decode mail: it is cut, or was changed: %w", line-1, err)
+		return nil, fmt.Errorf("line %d: decode mail: it is cut, or was changed: %w", line, err)
 	}
 	return out[:n], nil
 }
@@ -53,6 +76,8 @@ func decodeQP(body []byte) []byte {
 			i++
 		case bytes.HasPrefix(rest, []byte("\r\n")):
 			i += 2
+		case softBreak(rest) > 0: // blanks that were added on the way (RFC 2045); git keeps them
+			i += softBreak(rest)
 		default:
 			c, ok := hexByte(rest)
 			if !ok {
@@ -64,6 +89,19 @@ func decodeQP(body []byte) []byte {
 		}
 	}
 	return out
+}
+
+// softBreak returns the length of blanks and the end of the line, or 0.
+func softBreak(s []byte) int {
+	for i, c := range s {
+		switch {
+		case c == '\n' && i > 0:
+			return i + 1
+		case c != ' ' && c != '\t' && c != '\r':
+			return 0
+		}
+	}
+	return 0
 }
 
 func hexByte(s []byte) (byte, bool) {
@@ -119,15 +157,7 @@ func endInLF(data []byte) (out []byte, changed bool) {
 // decodeHeader makes a header field UTF-8: RFC 2047, and the bytes that mailers
 // put there although they must not.
 func decodeHeader(s string) string {
-	d := mime.WordDecoder{CharsetReader: func(charset string, r io.Reader) (io.Reader, error) {
-		data, err := io.ReadAll(r)
-		if err != nil {
-			return nil, err
-		}
-		text, _ := toUTF8(charset, data)
-		return strings.NewReader(text), nil
-	}}
-	if text, err := d.DecodeHeader(s); err == nil {
+	if text, err := wordDecoder().DecodeHeader(s); err == nil {
 		s = text
 	}
 	s, _ = toUTF8("", []byte(s))
@@ -192,4 +222,16 @@ func isUTF8Charset(charset string) bool {
 
 func hasHighBytes(data []byte) bool {
 	return bytes.IndexFunc(data, func(r rune) bool { return r >= utf8.RuneSelf }) >= 0
+}
+
+// wordDecoder decodes the words of RFC 2047 in the charsets that toUTF8 knows.
+func wordDecoder() *mime.WordDecoder {
+	return &mime.WordDecoder{CharsetReader: func(charset string, r io.Reader) (io.Reader, error) {
+		data, err := io.ReadAll(r)
+		if err != nil {
+			return nil, err
+		}
+		text, _ := toUTF8(charset, data)
+		return strings.NewReader(text), nil
+	}}
 }

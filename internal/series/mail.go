@@ -2,9 +2,13 @@ package series
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"mime"
+	"net/mail"
+	"net/textproto"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,8 +28,9 @@ type Mail struct {
 	Number int // in its mailbox, from 1
 	Line   int // of the file, where it begins, from 1
 
-	head     string // its own header, lines ended by LF
-	parts    []part // the text in it, in order
+	head     string   // its own header, lines ended by LF
+	parts    []part   // the text in it, in order
+	other    []string // the types of the parts that are no text
 	warnings []string
 }
 
@@ -121,7 +126,12 @@ func (m *Mail) walk(head string, body []byte, line, depth int) error {
 		}
 		return nil
 	}
-	if !isText(media, head) {
+	if media == "message/rfc822" && depth < maxNesting {
+		h, b, n := splitHead(body)
+		return m.walk(string(h), b, line+n, depth+1)
+	}
+	if !isText(media, head, params) {
+		m.other = append(m.other, media)
 		return nil
 	}
 	return m.add(head, body, line, params)
@@ -137,7 +147,10 @@ func (m *Mail) add(head string, body []byte, line int, params map[string]string)
 	switch encoding := strings.ToLower(mailHeader(head, "Content-Transfer-Encoding")); encoding {
 	case "base64":
 		p.line = 0
-		body, err = decodeBase64(body, line)
+		var unpadded bool
+		if body, unpadded, err = decodeBase64(body, line); unpadded {
+			m.warnings = append(m.warnings, "its base64 has no padding at the end: it may be cut short")
+		}
 	case "quoted-printable":
 		p.line = 0
 		body = decodeQP(body)
@@ -170,7 +183,7 @@ func contentType(value string) (media string, params map[string]string) {
 
 // isText reports whether a part can hold a message or a patch. git mailinfo takes
 // every part, HTML and signatures too.
-func isText(media, head string) bool {
+func isText(media, head string, ofType map[string]string) bool {
 	switch media {
 	case "text/html", "text/calendar", "text/css", "text/rtf":
 		return false
@@ -178,8 +191,8 @@ func isText(media, head string) bool {
 		return true
 	case "application/octet-stream":
 		_, params := contentType(mailHeader(head, "Content-Disposition"))
-		name := strings.ToLower(params["filename"])
-		return strings.HasSuffix(name, ".patch") || strings.HasSuffix(name, ".diff")
+		name := strings.ToLower(cmp.Or(params["filename"], ofType["name"]))
+		return name == "" || slices.Contains([]string{".patch", ".diff", ".txt"}, path.Ext(name))
 	}
 	return strings.HasPrefix(media, "text/")
 }
@@ -246,6 +259,27 @@ func (m Mail) HasDiff() bool {
 	return slices.ContainsFunc(m.parts, func(p part) bool { return diffStart.Match(p.data) })
 }
 
+// noDiff says why HasDiff is false, as far as can be told.
+func (m Mail) noDiff() string {
+	text := m.plainText()
+	switch {
+	case mergeHeader.Match(text) && mergeHunk.Match(text):
+		return "no diff in it, but the combined one of a merge, which cannot be applied: give the merge's commits (git format-patch FIRST..MERGE)"
+	case bytes.HasPrefix(text, []byte("\xff\xfe")) || bytes.HasPrefix(text, []byte("\xfe\xff")):
+		return "no diff in it: its text is in UTF-16"
+	case quotedDiff.Match(text):
+		return "no diff in it: the one there is quoted or indented"
+	case len(m.parts) == 0 && len(m.other) > 0:
+		return "no diff in it: it has no text but " + m.other[0]
+	case len(bytes.TrimSpace(text)) == 0:
+		return "no diff in it: it is empty"
+	}
+	return "no diff in it"
+}
+
+// quotedDiff is a diff in a reply, or in a message that shows one.
+var quotedDiff = regexp.MustCompile(`(?m)^[ \t>|]+(diff --git |--- [^ \n].*\n[ \t>|]+\+\+\+ )`)
+
 // diffStart is how a diff begins: git's and a plain one.
 var diffStart = regexp.MustCompile(`(?m)^(diff --git |--- [^ \n].*\n\+\+\+ [^ \n].*\n@@ -)`)
 
@@ -304,7 +338,7 @@ func (p *Patch) fromText(m Mail, flowed bool) error {
 	}
 	message, diff := cutMessage(text)
 	title := m.Subject()
-	if s := bodySubject(message); s != "" {
+	if s := decodeHeader(mailHeader(bodyHeader(message), "Subject")); s != "" {
 		title = s
 	}
 	// The library's preamble is of no use any more: it is the diffstat.
@@ -362,25 +396,82 @@ func beginsPatch(line []byte) bool {
 	return len(bytes.TrimSpace(rest)) == 0 || len(rest) > 1 && rest[0] == ' ' && rest[1] != ' ' && rest[1] != '\t'
 }
 
-// bodySubject returns the subject that a mail's text begins with, among other
-// header fields that git takes there ("From:" of the author, "Date:").
-func bodySubject(message []byte) string {
-	head := ""
+// bodyHeader returns the header fields that a mail's text begins with, of those
+// git takes there: "From:" of the author, "Subject:" and "Date:", each once.
+func bodyHeader(message []byte) string {
+	var head strings.Builder
+	seen := map[string]bool{}
 	for line := range strings.Lines(string(message[:min(len(message), maxHeader)])) {
-		if head == "" && strings.TrimSpace(line) == "" {
-			continue
-		}
 		name, _, _ := strings.Cut(line, ":")
-		known := slices.ContainsFunc([]string{"From", "Subject", "Date"}, func(s string) bool { return strings.EqualFold(s, name) })
-		if !known && (head == "" || line[0] != ' ' && line[0] != '\t') {
-			break
+		name = textproto.CanonicalMIMEHeaderKey(name)
+		switch {
+		case head.Len() == 0 && strings.TrimSpace(line) == "", mailStart.MatchString(strings.TrimPrefix(strings.TrimSpace(line), ">")):
+			continue
+		case head.Len() > 0 && (line[0] == ' ' || line[0] == '\t'):
+		case !seen[name] && (name == "From" || name == "Subject" || name == "Date"):
+			seen[name] = true
+		case !seen["Subject"] && (strings.HasPrefix(line, "[PATCH] ") || strings.HasPrefix(line, "[PATCH]\t")):
+			seen["Subject"] = true
+			line = "Subject: " + line
+		default:
+			return head.String()
 		}
-		head += line
+		head.WriteString(line)
 	}
-	return decodeHeader(mailHeader(head, "Subject"))
+	return head.String()
 }
 
 func firstLine(message []byte) string {
 	line, _, _ := bytes.Cut(bytes.TrimSpace(message), []byte("\n"))
 	return string(line)
+}
+
+// Author is who wrote the mail's patch, "Name <address>" in UTF-8, as git am has
+// it: the "From:" that the text of a patch begins with, or else the sender. It is
+// "" if neither is there.
+func (m Mail) Author() string {
+	if text := m.plainText(); diffStart.Match(text) {
+		message, _ := cutMessage(text)
+		if from := mailHeader(bodyHeader(message), "From"); from != "" {
+			return author(from)
+		}
+	}
+	return author(mailHeader(m.head, "From"))
+}
+
+// plainText is the text of the mail's parts as it was sent, byte for byte.
+func (m Mail) plainText() []byte {
+	var text []byte
+	for _, p := range m.parts {
+		if n := len(text); n > 0 && text[n-1] != '\n' {
+			text = append(text, '\n')
+		}
+		text = append(text, p.data...)
+	}
+	return text
+}
+
+// author brings the value of a From into one form.
+func author(from string) string {
+	if from == "" {
+		return ""
+	}
+	raw, _ := toUTF8("", []byte(from))
+	parser := mail.AddressParser{WordDecoder: wordDecoder()}
+	if a, err := parser.Parse(raw); err == nil {
+		name := strings.Join(strings.Fields(decodeHeader(a.Name)), " ")
+		return fmt.Sprintf("%s <%s>", cmp.Or(name, a.Address), a.Address)
+	}
+	// What is in no form: the word with the "@" is the address, the rest the name.
+	var name []string
+	address := ""
+	for _, word := range strings.Fields(decodeHeader(from)) {
+		if bare := strings.Trim(word, "<>,"); address == "" && strings.Contains(bare, "@") {
+			address = bare
+			continue
+		}
+		name = append(name, word)
+	}
+	who := strings.Trim(strings.Join(name, " "), "\"()")
+	return fmt.Sprintf("%s <%s>", cmp.Or(who, address), cmp.Or(address, who))
 }

@@ -138,7 +138,7 @@ func choose(file string, mails []Mail) (Mailbox, error) {
 	fail := func(err error) (Mailbox, error) { return box, &ParseError{Name: file, Err: err} }
 	items := box.candidates(file, mails)
 	if len(items) == 0 {
-		return fail(fmt.Errorf("none of its %d mails has a patch", len(mails)))
+		return fail(fmt.Errorf("none of its %d mails has a patch: %s", len(mails), someOf(box.Skipped)))
 	}
 	if len(mails) == 1 {
 		it := items[0]
@@ -165,6 +165,15 @@ func (b *Mailbox) skip(m Mail, why string) {
 	b.Skipped = append(b.Skipped, m.title()+": "+why)
 }
 
+// someOf is a list for a message, which a thread of hundreds would not fit in.
+func someOf(list []string) string {
+	const most = 5
+	if n := len(list); n > most {
+		return fmt.Sprintf("%s; and %d more", strings.Join(list[:most], "; "), n-most)
+	}
+	return strings.Join(list, "; ")
+}
+
 // candidates returns the mails with a patch. A reply with a diff is somebody's
 // suggestion; it counts only where there is nothing else.
 func (b *Mailbox) candidates(file string, mails []Mail) []item {
@@ -178,7 +187,7 @@ func (b *Mailbox) candidates(file string, mails []Mail) []item {
 		case !m.HasDiff() && tag.Reply:
 			b.skip(m, "a reply")
 		case !m.HasDiff():
-			b.skip(m, "no diff in it")
+			b.skip(m, m.noDiff())
 		case tag.Reply:
 			replies = append(replies, it)
 		default:
@@ -312,7 +321,7 @@ func (e *MissingError) Error() string {
 	}
 	text := fmt.Sprintf("the series (%s) is not complete: %s of %d missing", e.Version, strings.Join(list, ", "), e.Of)
 	for _, s := range e.Skipped {
-		if strings.HasSuffix(s, "no diff in it") {
+		if strings.Contains(s, ": no diff in it") {
 			text += "; " + s
 		}
 	}

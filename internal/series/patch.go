@@ -32,6 +32,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
 )
@@ -125,6 +126,16 @@ func (p *Patch) parseDiff(data []byte, at place) error {
 	if n := len(logStart.FindAllIndex(data, -1)); n > 1 {
 		return fmt.Errorf("it is a log of %d commits and one patch is wanted: make it with git format-patch", n)
 	}
+	if at, ok := combinedDiff(data, at); ok {
+		return fmt.Errorf("%s: it is the combined diff of a merge, which cannot be applied: give the merge's commits (git format-patch FIRST..MERGE), or its diff to one parent (git diff MERGE^1 MERGE)", at)
+	}
+	data, bare, err := addPrefixes(data)
+	if err != nil {
+		return err
+	}
+	if bare {
+		p.Warnings = append(p.Warnings, p.Name+": its names have no a/ and b/ before them, as diff.noprefix makes them; read as if they had")
+	}
 	files, preamble, err := gitdiff.Parse(bytes.NewReader(data))
 	if err != nil {
 		return fmt.Errorf("%s: is it complete, and did no mailer wrap its lines or turn its tabs into spaces?", at.shift(err))
@@ -160,6 +171,23 @@ func (at place) shift(err error) string {
 		return text
 	}
 	return fmt.Sprintf("%s %d: %s", at.of, at.line+n-1, text[len(m[0]):])
+}
+
+// mergeHeader is how git begins the diff of a merge to all of its parents, and
+// mergeHunk a hunk of one: with an "@" more than there are parents.
+var (
+	mergeHeader = regexp.MustCompile(`(?m)^diff --(?:cc|combined) `)
+	mergeHunk   = regexp.MustCompile(`(?m)^@@@+ -[0-9]`)
+)
+
+// combinedDiff says where in a file a merge's diff begins. git apply takes it for
+// text between diffs, and applies the rest without a word.
+func combinedDiff(data []byte, at place) (string, bool) {
+	header := mergeHeader.FindIndex(data)
+	if header == nil || !mergeHunk.Match(data[header[1]:]) {
+		return "", false
+	}
+	return fmt.Sprintf("%s %d", at.of, at.line+bytes.Count(data[:header[0]], []byte("\n"))), true
 }
 
 // gitHeader is the line git begins the diff of each file with.
@@ -262,11 +290,21 @@ func cleanSubject(s string) string {
 		}
 		s = s[at[1]:]
 	}
-	return strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
+	return strings.Map(printable, strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?"))
+}
+
+// printable takes the place of what a commit's title cannot have, or what would
+// do something to a terminal.
+func printable(r rune) rune {
+	if unicode.IsControl(r) {
+		return '?'
+	}
+	return r
 }
 
 // listFiles fills Files and refuses paths that are none of a kernel tree's.
 func (p *Patch) listFiles() error {
+	links := p.newLinks()
 	for _, f := range p.files {
 		if f.OldName == "" && f.NewName == "" {
 			return errors.New("it changes a file that it does not name")
@@ -278,9 +316,17 @@ func (p *Patch) listFiles() error {
 			if err := checkPath(name); err != nil {
 				return err
 			}
+			for dir, _ := parent(name); dir != ""; dir, _ = parent(dir) {
+				if links[dir] {
+					return fmt.Errorf("refused path %q: the patch makes %q a symbolic link", name, dir)
+				}
+			}
 			p.Files = append(p.Files, name)
 		}
 		if err := checkContext(f); err != nil {
+			return err
+		}
+		if err := checkLink(f); err != nil {
 			return err
 		}
 		const gitlink = 0o160000
@@ -307,12 +353,60 @@ func checkContext(f *gitdiff.File) error {
 	return nil
 }
 
+// newLinks returns the names that are symbolic links after the patch.
+func (p *Patch) newLinks() map[string]bool {
+	links := map[string]bool{}
+	for _, f := range p.files {
+		if isNewLink(f) {
+			links[f.NewName] = true
+		}
+	}
+	return links
+}
+
+func isNewLink(f *gitdiff.File) bool {
+	const kind, link = 0o170000, 0o120000
+	mode := f.NewMode
+	if mode == 0 { // it has not changed
+		mode = f.OldMode
+	}
+	return !f.IsDelete && mode&kind == link
+}
+
+// checkLink refuses to make a symbolic link that leads out of the tree: what
+// writes to the name then, a build for one, would write there. git looks at names
+// only.
+func checkLink(f *gitdiff.File) error {
+	if !isNewLink(f) {
+		return nil
+	}
+	if f.IsBinary {
+		return fmt.Errorf("the symbolic link %q is written as a binary file: make the patch again with git diff", f.NewName)
+	}
+	var target strings.Builder
+	for _, h := range f.TextFragments {
+		for _, l := range h.Lines {
+			if l.Op != gitdiff.OpDelete {
+				target.WriteString(l.Line)
+			}
+		}
+	}
+	to := target.String()
+	if end := path.Join(path.Dir(f.NewName), to); path.IsAbs(to) || end == ".." || strings.HasPrefix(end, "../") {
+		return fmt.Errorf("refused symbolic link %q to %q: it must lie inside the tree", f.NewName, to)
+	}
+	return nil
+}
+
+// gitFolder is a name that is .git, on any file system git knows.
+var gitFolder = regexp.MustCompile(`(?i)^(\.git|git~[0-9]+)([. ]*$|[:\\])`)
+
 // checkPath refuses a path that leaves the tree or reaches into a .git folder.
 // git apply refuses them as well; here the error comes before anything runs.
 func checkPath(name string) error {
 	bad := path.IsAbs(name) || strings.ContainsAny(name, "\x00\n")
 	for _, part := range strings.Split(name, "/") {
-		bad = bad || part == "" || part == "." || part == ".." || strings.EqualFold(part, ".git")
+		bad = bad || part == "" || part == "." || part == ".." || gitFolder.MatchString(part)
 	}
 	if bad {
 		return fmt.Errorf("refused path %q: it must lie inside the tree", name)
