@@ -137,7 +137,7 @@ func (t *treeReader) read(path string) ([]byte, bool) {
 func subjectBefore(data []byte) string {
 	plain, _ := endInLF(data)
 	message, _ := cutMessage(plain)
-	if s := bodySubject(message); s != "" {
+	if s := decodeHeader(mailHeader(bodyHeader(message), "Subject")); s != "" {
 		return cleanSubject(s)
 	}
 	return subject(string(message))
