@@ -198,8 +198,18 @@ func askPatch(o RunOptions) (*question, error) {
 		return nil, Usagef("kbisect repro reads damaged mails, and repairs what the tree allows", "%s: %v", flag, err)
 	}
 	how := map[string]series.How{"--with": series.Applied, "--without": series.Reverted}[flag]
-	q := &question{name: strings.TrimSuffix(filepath.Base(file), ".patch"), title: p.Subject, variants: []series.Patch{p}, how: how}
+	q := &question{name: patchName(file), title: p.Subject, variants: []series.Patch{p}, how: how}
 	return q, q.define(o.Workload, o.Metric, o.Threshold, o)
+}
+
+// patchName names a question by its patch's file: short, for it is a column.
+func patchName(file string) string {
+	const most = 32
+	name := strings.TrimSuffix(filepath.Base(file), ".patch")
+	if len(name) > most {
+		name = strings.TrimRight(strings.ToValidUTF8(name[:most], ""), "-_. ")
+	}
+	return name
 }
 
 // askSearch makes the one question of a search: its ends are measured as a duel
