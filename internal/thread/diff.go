@@ -236,6 +236,9 @@ func (m *message) patch(name string, r region, followUp bool) *found {
 	if len(p.Patch.Patch.Data) == 0 && p.Err == nil {
 		p.Patch.Patch, p.Err = series.ParseDiff(name, p.Raw, p.Line)
 	}
+	if p.Subject == "" { // a diff alone
+		p.Subject = p.Patch.Patch.Subject
+	}
 	p.Files = p.Patch.Patch.Files
 	if p.Err != nil {
 		p.Files = touched(p.Raw)

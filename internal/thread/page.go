@@ -13,7 +13,7 @@ import (
 // a message is found is one message.
 func (t *Thread) page(data []byte) []*message {
 	p := pageReader{lines: t.pageLines(data)}
-	for i := 0; i < len(p.lines); {
+	for i := 0; i < len(p.lines) && len(p.list) <= series.MaxSeries; { // more is an error
 		i = p.step(i)
 	}
 	for _, m := range p.list {
@@ -127,7 +127,7 @@ var (
 	// inboxFrom is how public-inbox prints a sender in the page of a thread.
 	inboxFrom = regexp.MustCompile(`^From: (.{1,200}) @ (\d{4}-\d\d-\d\d +\d{1,2}:\d\d(?: UTC)?)(?:\s|$)`)
 	// inboxTree is a line of the tree it prints between a subject and a sender.
-	inboxTree = regexp.MustCompile("^\\s*(@ \\d{4}-|\\d{4}-\\d\\d-\\d\\d\\s|`|\\d+ siblings|\\(\\d+ |\\.\\.\\.|$)")
+	inboxTree = regexp.MustCompile("^\\s*(@ \\d{4}-|\\d{4}-\\d\\d-\\d\\d\\s|`|\\d+ siblings?\\b|\\(\\d+ |\\.\\.\\.|$)")
 	inboxTo   = regexp.MustCompile(`^\s*(To|\+? ?Cc):`)
 )
 

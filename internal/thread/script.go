@@ -81,6 +81,10 @@ func squeeze(s string) string {
 	return strings.Join(list, "\n")
 }
 
+// mostFailures is how many beginnings of scripts that do not end a message may
+// have: each costs as many lines as a script has.
+const mostFailures = 50
+
 // scanner finds the scripts in one message.
 type scanner struct {
 	m        *message
@@ -234,7 +238,15 @@ var hereDoc = regexp.MustCompile(`<<-?\s*["'\\]?([A-Za-z_]\w*)`)
 // in a here-document, or in a loop, before whose lines "> " may stand. ok is
 // false if it does not end.
 func (s *scanner) whole(i int, command string) (text string, next int, ok bool) {
-	const longest = 200 // lines
+	longest := 200 // lines
+	if s.failures > mostFailures {
+		longest = 5
+	}
+	defer func() {
+		if !ok {
+			s.failures++
+		}
+	}()
 	depth := s.lines[i].depth
 	lines := []string{command}
 	nest := nesting(command)
@@ -285,7 +297,6 @@ func (s *scanner) ending(word string, from int) int {
 // returns the line to go on with. A file begins with "#!", and may then call what
 // it likes.
 func (s *scanner) block(i int, file bool) int {
-	const mostFailures = 50 // each costs as many lines as a block has
 	b := blockReader{scanner: s, from: i, depth: s.lines[i].depth, file: file}
 	end := b.read()
 	text := b.text(end)

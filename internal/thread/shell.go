@@ -124,6 +124,10 @@ func isProse(args []string) bool {
 // opens reports whether a line begins a loop, a condition or a function; next is
 // the line below, which may have its "do" or "then".
 func opens(s, next string) bool {
+	condition, _, _ := strings.Cut(s, ";")
+	if list := strings.Fields(condition); len(list) == 0 || isProse(list[1:]) {
+		return false
+	}
 	next = strings.TrimSpace(next)
 	then := func(word string) bool {
 		return strings.Contains(s, "; "+word) || strings.Contains(s, ";"+word) || next == word || strings.HasPrefix(next, word+" ")
@@ -200,14 +204,16 @@ func command(list []string, s, next string, inside bool, level int) bool {
 		return subcommand(first, list[1:])
 	case first == "time" || prefixes[first]:
 		return prefixed(list, s, next, inside, level+1)
+	case first == "[" || first == "[[":
+		return strings.Contains(s, " ]") && !strings.HasPrefix(s, "[ ]")
 	case builtins[first]:
-		return len(list) > 1 || first == ":"
+		return first == ":" || len(list) == 2 && argument.MatchString(list[1])
 	case pathWord.MatchString(first) && (strings.HasPrefix(first, ".") || strings.HasPrefix(first, "/")):
 		return inside || len(list) == 1 || argument.MatchString(list[1])
 	case len(list) == 1:
 		return inside && (first == "wait" || first == "sync" || first == "break" || first == "continue" || first == "exit" || first == "shift" || first == "return")
 	case programs[first]:
-		return argument.MatchString(list[1]) || len(list) == 2 && plainWord.MatchString(list[1]) || strings.ContainsAny(s, "|;$&<")
+		return argument.MatchString(list[1]) || len(list) == 2 && plainWord.MatchString(list[1]) || strings.ContainsAny(s, "|;$&<=")
 	case dictionary[first]:
 		return argument.MatchString(list[1])
 	}
@@ -249,7 +255,7 @@ func subcommand(tool string, args []string) bool {
 // prefixed looks at what a command such as time or sudo runs.
 func prefixed(list []string, s, next string, inside bool, level int) bool {
 	rest := list[1:]
-	for len(rest) > 0 && (strings.HasPrefix(rest[0], "-") || argument.MatchString(rest[0]) && !pathWord.MatchString(rest[0]) && list[0] != "time") {
+	for len(rest) > 0 && (strings.HasPrefix(rest[0], "-") || argument.MatchString(rest[0]) && !pathWord.MatchString(rest[0]) && !programs[rest[0]] && list[0] != "time") {
 		rest = rest[1:]
 	}
 	if len(rest) == 0 {

@@ -206,7 +206,7 @@ func checkText(data []byte) error {
 // fill says what is in the messages.
 func (t *Thread) fill(list []*message) error {
 	if len(list) > series.MaxSeries {
-		return fmt.Errorf("it holds %d messages, and at most %d are read: split it", len(list), series.MaxSeries)
+		return fmt.Errorf("it holds more than %d messages: split it", series.MaxSeries)
 	}
 	list = t.dropRepeats(list)
 	for i, m := range list {

@@ -43,7 +43,7 @@ func seconds(s string) (float64, bool) {
 	}
 	for _, form := range []*regexp.Regexp{labelled, narrated} {
 		if m := form.FindStringSubmatch(s); m != nil {
-			return number(m[1]) * unit(m[2]), true
+			return inSeconds(number(m[1]), m[2]), true
 		}
 	}
 	return 0, false
@@ -62,21 +62,21 @@ func number(s string) float64 {
 	return f
 }
 
-// unit is how many seconds a unit has.
-func unit(s string) float64 {
+// inSeconds converts a figure with its unit.
+func inSeconds(f float64, unit string) float64 {
 	switch {
-	case s == "ns":
-		return 1e-9
-	case s == "us" || s == "µs" || strings.HasPrefix(s, "micro"):
-		return 1e-6
-	case s == "ms" || strings.HasPrefix(s, "msec") || strings.HasPrefix(s, "milli"):
-		return 1e-3
-	case strings.HasPrefix(s, "min"):
-		return 60
-	case strings.HasPrefix(s, "hour"):
-		return 3600
+	case unit == "ns":
+		return f / 1e9
+	case unit == "us" || unit == "µs" || strings.HasPrefix(unit, "micro"):
+		return f / 1e6
+	case unit == "ms" || strings.HasPrefix(unit, "msec") || strings.HasPrefix(unit, "milli"):
+		return f / 1e3
+	case strings.HasPrefix(unit, "min"):
+		return f * 60
+	case strings.HasPrefix(unit, "hour"):
+		return f * 3600
 	}
-	return 1
+	return f
 }
 
 // timings collects the figures of all messages. One that is quoted again is
