@@ -2,6 +2,7 @@ package series
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,12 +46,17 @@ func Repair(ctx context.Context, repo gitx.Repo, commit, name string, data []byt
 			return p, nil, nil
 		}
 	}
-	tree := treeReader{ctx: ctx, repo: repo, commit: commit, seen: map[string]*string{}}
-	text, notes, err := repairText(tree.read, name, data, firstLine)
-	if tree.err != nil {
-		return Patch{}, nil, tree.err
+	var readErr error
+	files := func(path string) ([]byte, bool) {
+		if readErr != nil {
+			return nil, false
+		}
+		text, err := readTree(ctx, repo, commit, path)
+		readErr = err
+		return text, text != nil
 	}
-	if err != nil {
+	text, notes, err := repairText(files, name, data, firstLine)
+	if err = cmp.Or(readErr, err); err != nil {
 		return Patch{}, nil, err
 	}
 	p, err = verify(ctx, repo, commit, name, text, firstLine)
@@ -100,37 +106,18 @@ func fitsTree(ctx context.Context, repo gitx.Repo, commit string, p Patch) (bool
 	return false, nil
 }
 
-// treeReader reads files of a commit, each once, and keeps the first failure.
-type treeReader struct {
-	ctx    context.Context // lives as long as one call of Repair
-	repo   gitx.Repo
-	commit string
-	seen   map[string]*string
-	err    error
-}
-
-// read returns a file's content, false if it is not there.
-func (t *treeReader) read(path string) ([]byte, bool) {
-	if s, ok := t.seen[path]; ok || t.err != nil {
-		if s == nil {
-			return nil, false
-		}
-		return []byte(*s), true
-	}
-	text, err := t.repo.ReadFile(t.ctx, t.commit, path, MaxPatch+1)
-	missing := errors.As(err, new(*gitx.UnknownRevisionError))
+// readTree returns a file of a commit, nil if it is not there.
+func readTree(ctx context.Context, repo gitx.Repo, commit, path string) ([]byte, error) {
+	text, err := repo.ReadFile(ctx, commit, path, MaxPatch+1)
 	switch {
-	case err != nil && !missing:
-		t.err = err
+	case errors.As(err, new(*gitx.UnknownRevisionError)):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	case len(text) > MaxPatch:
-		t.err = fmt.Errorf("repair patch: %q is larger than %d MiB", path, MaxPatch>>20)
+		return nil, fmt.Errorf("repair patch: %q is larger than %d MiB", path, MaxPatch>>20)
 	}
-	if err != nil || t.err != nil {
-		t.seen[path] = nil
-		return nil, false
-	}
-	t.seen[path] = &text
-	return []byte(text), true
+	return append([]byte{}, text...), nil
 }
 
 // subjectBefore returns the title in what stands before the first diff.
@@ -152,7 +139,7 @@ func repairText(files func(path string) ([]byte, bool), name string, data []byte
 	if err != nil {
 		return nil, nil, err
 	}
-	r := &repairer{damaged: d, files: files, trees: map[string]*treeFile{}, budget: maxSteps + 16*len(d.lines)}
+	r := &repairer{damaged: d, files: files, trees: map[string]*treeFile{}, budget: maxSteps + 8*len(d.lines)}
 	lacks, forth := r.place(oldSide)
 	has, back := r.place(newSide)
 	switch {
@@ -190,8 +177,8 @@ func (r *repairer) named(all []fixedFile, e *placeError) bool {
 }
 
 // maxSteps bounds the steps that all hunks of a patch may take to find their
-// places, beside some for each of its lines: about two seconds.
-const maxSteps = 4 << 20
+// places, beside some for each of its lines: about a second.
+const maxSteps = 1 << 19
 
 // side is the side of a diff that is looked for in the tree.
 type side struct {
@@ -215,22 +202,30 @@ type repairer struct {
 type placeError struct {
 	line    int
 	text    string
-	depth   int  // how much of the patch was placed before it, in lines
-	certain bool // it is in the tree, at more than one place
-	named   bool // one of them is in the function that the header names
+	side    string // "old" or "new" if its lines are not in the tree; text is the hunk then
+	depth   int    // how much of the patch was placed before it, in lines
+	certain bool   // it is in the tree, at more than one place
+	named   bool   // one of them is in the function that the header names
 }
 
 func (e *placeError) damage(name string) error {
 	return &DamageError{Name: name, Line: e.line, Text: e.text}
 }
 
-// refuse explains the direction that went further.
+// refuse explains why neither side is in the tree, by the one that went further.
 func (r *repairer) refuse(forth, back *placeError) error {
-	e := forth
-	if back.certain || back.depth > forth.depth {
-		e = back
+	first, second, which := forth, back, "new"
+	if back.depth > forth.depth {
+		first, second, which = back, forth, "old"
 	}
-	return e.damage(r.name)
+	if first.side == "" {
+		return first.damage(r.name)
+	}
+	text := fmt.Sprintf("the %s lines of %s are not in the tree from here on", first.side, first.text)
+	if second.side != "" {
+		text += fmt.Sprintf(", and the %s ones not from line %d on", which, second.line)
+	}
+	return &DamageError{Name: r.name, Line: first.line, Text: text + ": choose the kernel that the patch was made for"}
 }
 
 // fixedFile is a file of the patch whose hunks all have their places.

@@ -193,11 +193,9 @@ type rebuilt struct {
 	notes []string
 }
 
-// rebuild gives a line that the tree does not have its white space. before are the
-// lines of its own side before it, the nearest last; like has the lines of the
-// tree around, by what they are without white space, "" for those that are there
-// with different white space. ok is false when it cannot be known.
-func (b *blanks) rebuild(name, text string, before []string, like map[string]string) (r rebuilt, ok bool) {
+// rebuild gives a line that the tree does not have its white space. ok is false
+// when it cannot be known.
+func (b *blanks) rebuild(name, text string, s *surround) (r rebuilt, ok bool) {
 	clean := text
 	if b.nbsp {
 		clean = strings.ReplaceAll(text, nbsp, " ")
@@ -206,7 +204,7 @@ func (b *blanks) rebuild(name, text string, before []string, like map[string]str
 	if rest == "" {
 		return rebuilt{text: clean}, true
 	}
-	known := like[squeeze(rest)]
+	known := s.like[squeeze(rest)]
 	found := indent(clean)
 	if b.trusted(found) && !b.inner && !b.nbsp {
 		return rebuilt{text: text}, true
@@ -219,7 +217,7 @@ func (b *blanks) rebuild(name, text string, before []string, like map[string]str
 	}
 	lead, how := found, ""
 	if !b.trusted(found) {
-		lead, how = b.lead(found, rest, known, before)
+		lead, how = b.lead(found, rest, known, s)
 	}
 	r.text = lead + rest
 	if clean != text {
@@ -241,17 +239,21 @@ func (b *blanks) rebuild(name, text string, before []string, like map[string]str
 const (
 	byRule   = "as in the lines around it"
 	bySame   = "as in the same line of the tree"
+	byOther  = "as in the line it stands for"
 	byBraces = "by the braces around it"
 )
 
 // lead returns the indentation of a line of C.
-func (b *blanks) lead(found, rest, known string, before []string) (lead, how string) {
+func (b *blanks) lead(found, rest, known string, around *surround) (lead, how string) {
 	if b.rule != nil {
 		if s, ok := b.rule(found); ok {
 			return s, byRule
 		}
 	}
-	guess := cIndent(before, rest)
+	if r := around.replaces; r != "" && !ownIndent(rest) && !ownIndent(trimLeft(r)) {
+		return indent(r), byOther
+	}
+	guess := cIndent(around.before, rest)
 	// The same line elsewhere says more than braces do, but not when the line before
 	// opens a block that it was put into.
 	if known != "" && width(indent(known)) >= width(guess) {
@@ -267,7 +269,10 @@ func leadNote(found, lead string) string {
 	case lead == "":
 		return fmt.Sprintf("%s taken away,", count(len(found), "leading blank"))
 	}
-	return fmt.Sprintf("%s were %s,", count(len(found), "leading blank"), describe(lead))
+	if len(found) == 1 {
+		return fmt.Sprintf("1 leading blank was %s,", describe(lead))
+	}
+	return fmt.Sprintf("%d leading blanks were %s,", len(found), describe(lead))
 }
 
 // describe names white space.
@@ -335,6 +340,11 @@ var (
 	controlLine = regexp.MustCompile(`^(?:\}\s*)?(?:else\s+)?(?:(?:if|while|for|switch|\w*for_each\w*)\s*\(.*\)|else|do)$`)
 )
 
+// ownIndent reports whether a line of C is not indented as others at its place.
+func ownIndent(line string) bool {
+	return line[0] == '}' || line[0] == '#' || line[0] == '*' || labelLine.MatchString(line)
+}
+
 // cIndent returns the indentation of a line of C that has lost its own, by the
 // lines before it, in the style of the kernel. It need not be right, as it has no
 // meaning; it is to be readable.
@@ -342,15 +352,19 @@ func cIndent(before []string, line string) string {
 	if line[0] == '#' || labelLine.MatchString(line) && !caseLine.MatchString(line) {
 		return ""
 	}
-	at := len(before) - 1
-	if at < 0 {
+	if len(before) == 0 {
 		return ""
 	}
-	last := before[at]
+	const most = 12 // as many lines as a statement has
+	before = before[max(0, len(before)-most):]
+	last := before[len(before)-1]
 	code := inner(last)
 	base := indent(last)
 	if s, ok := commentIndent(code, base, line); ok {
 		return s
+	}
+	if strings.HasPrefix(code, "/*") && strings.HasSuffix(code, "*/") && line[0] != '}' && !caseLine.MatchString(line) {
+		return base // the comment is of this line
 	}
 	if column, open := openParen(last); open {
 		return tabsTo(column)

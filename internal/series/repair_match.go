@@ -49,6 +49,7 @@ type reading struct {
 	start, end int // lines of the tree
 	ops        []op
 	used       int // lines of the hunk; what follows is text behind the diff
+	guesses    int // lines that were lost, or are of the header
 	key        string
 }
 
@@ -112,6 +113,7 @@ type matcher struct {
 	quiet  int   // from this line on the hunk has only blank lines
 	budget *int
 	far    int // the line of the hunk that was reached, and not understood
+	near   int // and the tree's, from 1
 
 	nodes []node
 	known map[state]int
@@ -137,7 +139,9 @@ func (m *matcher) read(start int) (list []reading, ok bool) {
 	m.visit(state{j: int32(start), last: lastHeader})
 	for id := 0; id < len(m.nodes); id++ {
 		s := m.nodes[id].state
-		m.far = max(m.far, int(s.i))
+		if int(s.i) > m.far {
+			m.far, m.near = int(s.i), int(s.j)+1
+		}
 		if *m.budget -= 1 + m.cost(s); *m.budget < 0 {
 			return nil, false
 		}
@@ -254,8 +258,12 @@ func (m *matcher) mark() {
 	}
 }
 
-// maxReadings bounds the readings of one place that are compared.
-const maxReadings = 64
+// maxReadings bounds the readings of one place that are compared, and maxCompared
+// the lines in them.
+const (
+	maxReadings = 64
+	maxCompared = 1 << 16
+)
 
 // walk collects the readings, along the nodes that lead to an end.
 func (m *matcher) walk(start int) ([]reading, bool) {
@@ -266,10 +274,7 @@ func (m *matcher) walk(start int) ([]reading, bool) {
 		top := &path[len(path)-1]
 		n := &m.nodes[top.node]
 		if top.edge == -1 && n.done {
-			if found++; found > maxReadings {
-				return nil, false
-			}
-			if *m.budget -= len(path); *m.budget < 0 {
+			if found++; found > maxReadings || found > 2 && found*len(path) > maxCompared {
 				return nil, false
 			}
 			acts := make([]act, len(path)-1)
@@ -277,8 +282,8 @@ func (m *matcher) walk(start int) ([]reading, bool) {
 				acts[i] = m.nodes[path[i].node].next[path[i].edge].act
 			}
 			r := m.reading(start, acts)
-			if !slices.ContainsFunc(list, func(o reading) bool { return o.key == r.key }) {
-				list = append(list, r)
+			if !m.wasteful(&r) {
+				list = keep(list, r)
 			}
 			if len(list) == 2 {
 				return list, true
@@ -295,6 +300,37 @@ func (m *matcher) walk(start int) ([]reading, bool) {
 	return list, true
 }
 
+// keep adds a reading to others, or puts it in the place of one with the same
+// result that guesses more.
+func keep(list []reading, r reading) []reading {
+	i := slices.IndexFunc(list, func(o reading) bool { return o.key == r.key })
+	switch {
+	case i < 0:
+		return append(list, r)
+	case r.guesses < list[i].guesses:
+		list[i] = r
+	}
+	return list
+}
+
+// wasteful reports whether a reading has a lost blank line at its end, and leaves
+// one out that follows there. At the end of the file that may be so, because there
+// a hunk has no context that would be between them.
+func (m *matcher) wasteful(r *reading) bool {
+	if r.end == len(m.t.lines) || r.used == len(m.h.lines) || m.h.lines[r.used].kind != kindBlank {
+		return false
+	}
+	for _, o := range slices.Backward(r.ops) {
+		switch {
+		case o.tree >= 0 && o.from == o.to:
+			return true
+		case o.tree >= 0 && m.t.plain[o.tree] != "":
+			return false
+		}
+	}
+	return false
+}
+
 // reading makes the lines of a hunk of the steps that were taken.
 func (m *matcher) reading(start int, acts []act) reading {
 	r := reading{start: start, end: m.end}
@@ -308,6 +344,9 @@ func (m *matcher) reading(start int, acts []act) reading {
 			o.mark, o.tree = m.s.free, -1
 		case actLost:
 			o.to = i
+			r.guesses++
+		case actSection:
+			r.guesses++
 		}
 		switch a {
 		case actSame, actOwn, actFree, actLost:
@@ -464,22 +503,25 @@ func (m *matcher) wrapped(i int) bool {
 	return kind != kindBlank && kind != kindNoLine
 }
 
-// lost says where the hunk is not as the tree is.
+// lost says from where on the hunk is not as the tree is.
 func (m *matcher) lost(f *damagedFile) *placeError {
 	e := &placeError{line: m.h.line, depth: m.far}
 	if len(m.h.lines) == 0 {
-		e.text = "the hunk has no lines"
+		e.text = fmt.Sprintf("hunk %d of %s has no lines", m.h.number, f.name())
 		return e
 	}
 	at := min(m.far, len(m.h.lines)-1)
-	e.line = m.h.lines[at].num
-	if m.far == 0 {
-		for at < len(m.h.lines)-1 && (m.h.lines[at].kind == kindBlank || m.h.lines[at].kind == m.s.free) {
-			at++
-		}
-		e.line = m.h.lines[at].num
+	for m.far == 0 && at < len(m.h.lines)-1 && (m.h.lines[at].kind == kindBlank || m.h.lines[at].kind == m.s.free) {
+		at++
 	}
-	e.text = fmt.Sprintf("hunk %d of %s fits neither with its old nor with its new lines, from %q on: choose the kernel that the patch was made for", m.h.number, f.name(), cut(m.h.lines[at].raw))
+	e.line, e.side = m.h.lines[at].num, "old"
+	if m.s == newSide {
+		e.side = "new"
+	}
+	e.text = fmt.Sprintf("hunk %d of %s", m.h.number, f.name())
+	if m.near > 0 {
+		e.text += fmt.Sprintf(" (it comes nearest at line %d there)", m.near)
+	}
 	return e
 }
 
@@ -491,10 +533,7 @@ func (m *matcher) choose(f *damagedFile, found []reading, shift int) (reading, *
 	})
 	var places []reading
 	for _, r := range found {
-		if !slices.ContainsFunc(places, func(o reading) bool { return o.key == r.key }) {
-			places = append(places, r)
-		}
-		if len(places) > maxReadings {
+		if places = keep(places, r); len(places) > maxReadings {
 			break
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
 )
@@ -294,7 +296,7 @@ func sameButAdded(got, want []string, ours []bool) error {
 
 // checkRepair repairs a damaged diff by the file it was made for, or by the one
 // that has it, and compares the result. It returns the error of a refusal.
-func checkRepair(t *testing.T, edits []edit, damaged string, reverse bool) error {
+func checkRepair(t *testing.T, edits []edit, damaged string, reverse bool, shift int) error {
 	t.Helper()
 	before, after := versions(edits)
 	var ours []bool
@@ -309,6 +311,9 @@ func checkRepair(t *testing.T, edits []edit, damaged string, reverse bool) error
 	tree, want := before, after
 	if reverse {
 		tree, want = after, before
+	}
+	for range shift { // the tree has grown above
+		tree, want, ours = slices.Insert(tree, 0, "/* new */"), slices.Insert(want, 0, "/* new */"), slices.Insert(ours, 0, false)
 	}
 	files := func(string) ([]byte, bool) { return []byte(joined(tree)), true }
 	text, notes, err := repairText(files, "a.patch", []byte(damaged), 1)
@@ -340,14 +345,14 @@ func TestRepairDamages(t *testing.T) {
 			for seed := range uint64(n) {
 				r := rand.New(rand.NewPCG(seed, 1))
 				edits := randomEdits(r, randomC(r, 6))
-				if err := checkRepair(t, edits, d.do(r, diffOf("a.c", edits)), seed%2 == 1); err != nil {
+				if err := checkRepair(t, edits, d.do(r, diffOf("a.c", edits)), seed%2 == 1, int(seed)%3*5); err != nil {
 					refused, why = refused+1, err.Error()
 				}
 			}
 			t.Logf("%d of %d refused, the last: %s", refused, n, why)
 			// Where blank lines are lost beside a change, or a line goes on that could
 			// be the next one, it cannot be known.
-			most := 0
+			most := 2 // the file repeats itself
 			switch d.name {
 			case "blank lines lost":
 				most = n / 2
@@ -380,7 +385,7 @@ func TestRepairNeverAnother(t *testing.T) {
 			names = append(names, d.name)
 		}
 		if !t.Run(fmt.Sprintf("%d %s", seed, strings.Join(names, " ")), func(t *testing.T) {
-			if checkRepair(t, edits, diff, r.IntN(2) == 0) != nil {
+			if checkRepair(t, edits, diff, r.IntN(2) == 0, r.IntN(3)*r.IntN(20)) != nil {
 				refused++
 			}
 		}) {
@@ -391,4 +396,292 @@ func TestRepairNeverAnother(t *testing.T) {
 	if refused > seeds*2/3 {
 		t.Errorf("%d of %d refused", refused, seeds)
 	}
+}
+
+// partFile is a file of some functions that are alike.
+const partFile = `// SPDX-License-Identifier: GPL-2.0
+#include <linux/list.h>
+
+#define PART_MAX	16
+
+static int part_open(struct part *part)
+{
+	if (!part->ready)
+		return -EAGAIN;
+
+	part->users++;
+	list_add(&part->list,
+		 &parts);
+	pr_debug("part  %d: opened\n", part->id);
+
+	return 0;
+}
+
+static int part_close(struct part *part)
+{
+	if (!part->ready)
+		return -EAGAIN;
+
+	part->users--;
+
+	return 0;
+}
+
+static int part_reset(struct part *part)
+{
+	if (!part->ready)
+		return -EAGAIN;
+
+	part->users = 0;
+
+	return 0;
+}
+`
+
+// change is partFile with an edit, as a good diff.
+func change(t *testing.T, name, from string, edits ...string) (before, after, diff string) {
+	t.Helper()
+	var list []edit
+	old := strings.Split(strings.TrimSuffix(from, "\n"), "\n")
+	for i, l := range old {
+		done := false
+		for k := 0; k < len(edits); k += 2 {
+			if edits[k] == fmt.Sprint(i+1) {
+				for m := range strings.SplitSeq(edits[k+1], "\n") {
+					list = append(list, edit{m[0], m[1:]})
+				}
+				done = true
+			}
+		}
+		if !done {
+			list = append(list, edit{' ', l})
+		}
+	}
+	b, a := versions(list)
+	return joined(b), joined(a), diffOf(name, list)
+}
+
+// TestRepair holds repairs against git: what is repaired gives the tree that the
+// good diff gives.
+func TestRepair(t *testing.T) {
+	_, _, opened := change(t, "a.c", partFile, "11", "-\tpart->users++;\n+\tif (part->users++) {\n+\t\tpart->seen = true;\n+\t\treturn 0;\n+\t}")
+	_, _, two := change(t, "a.c", partFile, "4", "-#define PART_MAX\t16\n+#define PART_MAX\t32", "34", "-\tpart->users = 0;\n+\tpart->users = part->first;")
+	tree := map[string]string{"a.c": partFile, "sub/b.h": "int\ta;\nint\tb;\nint\tc;\n", "old.c": "int x;\nint y;\n"}
+	several := opened + "diff --git a/sub/b.h b/sub/b.h\n--- a/sub/b.h\n+++ b/sub/b.h\n@@ -1,3 +1,3 @@\n int\ta;\n-int\tb;\n+long\tb;\n int\tc;\n"
+	renamed := opened + "diff --git a/old.c b/new.c\nsimilarity index 100%\nrename from old.c\nrename to new.c\ndiff --git a/sub/b.h b/sub/b.h\nold mode 100644\nnew mode 100755\n"
+	lost := func(s string) string { return damages[3].do(nil, s) }
+	repo, base := scratch(t, tree)
+	for name, c := range map[string]struct {
+		good, bad string
+		exact     bool // the tree is the same to the last blank
+		notes     []string
+	}{
+		"nothing":       {opened, opened, true, nil},
+		"expanded":      {opened, strings.ReplaceAll(opened, "\t", "        "), true, []string{"line 6: 8 leading blanks were 1 tab", "line 10: 8 leading blanks were 1 tab, as in the lines around it"}},
+		"four":          {opened, strings.ReplaceAll(opened, "\t", "    "), true, []string{"line 11: 8 leading blanks were 2 tabs, as in the lines around it"}},
+		"lost":          {opened, lost(opened), true, []string{"line 6: indentation restored", "line 10: indentation restored, as in the line it stands for", "line 11: indentation restored, by the braces around it"}},
+		"collapsed":     {opened, blankRun.ReplaceAllString(opened, " "), true, []string{"line 11: 1 leading blank was 2 tabs, by the braces around it"}},
+		"two hunks":     {two, lost(two), false, nil},
+		"signature":     {two, lost(two) + "-- \n2.28.0* more text\n+1\n", false, nil},
+		"no signature":  {two, lost(two) + "^ permalink\n", false, []string{"text behind the diff left out"}},
+		"several":       {several, lost(several), false, nil},
+		"rename, mode":  {renamed, lost(renamed), true, nil},
+		"wrapped frame": {several, lost(strings.Replace(several, " b/sub", "\nb/sub", 1)), false, []string{"wrapped line joined"}},
+		"moved":         {opened, lost(strings.Replace(opened, "@@ -8,7 +8,10 @@", "@@ -138,7 +138,10 @@", 1)), true, []string{"line 5: hunk 1 of a.c moved back by 130 lines"}},
+		"plain diff":    {opened, lost(opened[strings.Index(opened, "---"):]), true, nil},
+		"crlf":          {several, strings.ReplaceAll(lost(several), "\n", "\r\n"), false, []string{"line 1: lines end in CRLF; read as if they ended in LF"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			want, err := Apply(t.Context(), repo, base, mustParse(t, "good", c.good), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, reverse := range []bool{false, true} {
+				commit, result := base, want
+				if reverse {
+					commit, result = want, base
+				}
+				p, notes, err := Repair(t.Context(), repo, commit, "bad.patch", []byte(c.bad), 1)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if name == "nothing" && (len(notes) != 0 || string(p.Data) != c.bad) {
+					t.Errorf("a good patch was changed: %q\n%s", notes, p.Data)
+				}
+				got, err := Apply(t.Context(), repo, commit, p, reverse)
+				if err != nil {
+					t.Fatalf("reverse %v: %v\n%s", reverse, err, p.Data)
+				}
+				args := []string{"diff", "--exit-code", got, result}
+				if !c.exact {
+					args = append(args, "-w")
+				}
+				if out, err := repo.Output(t.Context(), args...); err != nil {
+					t.Errorf("reverse %v: another tree: %v\n%s\n%s", reverse, err, out, p.Data)
+				}
+				for _, n := range c.notes {
+					if !reverse && !strings.Contains(strings.Join(notes, "\n"), n) {
+						t.Errorf("notes %q, want %q", notes, n)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestRepairRefused names the line of what cannot be repaired.
+func TestRepairRefused(t *testing.T) {
+	lost := func(s string) string { return damages[3].do(nil, s) }
+	_, _, opened := change(t, "a.c", partFile, "11", "-\tpart->users++;\n+\tpart->users += 2;")
+	// The same lines are in three functions.
+	same := "--- a/a.c\n+++ b/a.c\n@@ -%d,4 +%d,4 @@%s\n {\n if (!part->ready)\n-return -EAGAIN;\n+return -EBUSY;\n \n"
+	lib := "diff --git a/lib/%s b/lib/%s\n--- a/lib/%s\n+++ b/lib/%s\n@@ -1,3 +1,4 @@\n one:\n        two\n+        three\n        four\n"
+	tree := map[string]string{"a.c": partFile}
+	for _, name := range []string{"Makefile", "Kconfig.debug", "x.py", "x.rst", "x.yaml", "x.sh"} {
+		tree["lib/"+name] = "one:\n\ttwo\n\tfour\n"
+	}
+	in := func(name string) string { return strings.ReplaceAll(lib, "%s", name) }
+	repo, base := scratch(t, tree)
+	for name, c := range map[string]struct {
+		bad  string
+		line int
+		text string
+	}{
+		"several places":  {fmt.Sprintf(same, 100, 100, ""), 12, "at lines 7, 20, 30"},
+		"other function":  {fmt.Sprintf(same, 20, 20, " static int part_reset(struct part *part)"), 12, "at lines 7, 20, 30"},
+		"not in the tree": {strings.Replace(lost(opened), "return -EAGAIN", "return -EPERM", 1), 16, "old lines of hunk 1 of a.c"},
+		"no such file":    {strings.ReplaceAll(lost(opened), "a.c", "b.c"), 10, "no b.c"},
+		"Makefile":        {in("Makefile"), 16, "has a meaning"},
+		"Kconfig":         {in("Kconfig.debug"), 16, "has a meaning"},
+		"python":          {in("x.py"), 16, "has a meaning"},
+		"rst":             {in("x.rst"), 16, "has a meaning"},
+		"yaml":            {in("x.yaml"), 16, "has a meaning"},
+		"shell":           {in("x.sh"), 16, "has a meaning"},
+		"new file":        {lost(opened) + "diff --git a/n.c b/n.c\nnew file mode 100644\n--- /dev/null\n+++ b/n.c\n@@ -0,0 +1 @@\n+int x;\n", 27, "n.c is not in the tree"},
+		"count":           {strings.Replace(lost(opened), "+8,7", "+8,8", 1), 22, "old lines of hunk 1"},
+		"empty hunk":      {"--- a/a.c\n+++ b/a.c\n@@ -1,3 +1,4 @@", 12, "no lines"},
+		"many lines":      {"--- a/a.c\n+++ b/a.c\n@@ -1,999999999 +1,4 @@", 12, "is to have 999999999 lines"},
+		"no context":      {"--- a/a.c\n+++ b/a.c\n@@ -1,0 +1,1 @@\n+int x;\n", 12, "says where it belongs"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, notes, err := Repair(t.Context(), repo, base, "bad.patch", []byte(c.bad), 10)
+			d := new(DamageError)
+			if !errors.As(err, &d) {
+				t.Fatalf("Repair = %q %q, %v, want a DamageError\n%s", p.Data, notes, err, c.bad)
+			}
+			if d.Line != c.line || !strings.Contains(d.Text, c.text) {
+				t.Errorf("error %v, want line %d and %q", err, c.line, c.text)
+			}
+		})
+	}
+}
+
+// TestRepairPaths: what leaves the tree is refused before anything is read.
+func TestRepairPaths(t *testing.T) {
+	for _, name := range []string{"../a.c", "/etc/passwd", "x/.git/config", "a//b", "./a.c"} {
+		read := func(string) ([]byte, bool) { t.Fatal("a file was read"); return nil, false }
+		_, _, err := repairText(read, "p", []byte("diff --git a/a.c b/a.c\n--- a/"+name+"\n+++ b/a.c\n@@ -1 +1 @@\n-a\n+b\n"), 1)
+		if e := new(ParseError); !errors.As(err, &e) || !strings.Contains(err.Error(), "refused path") {
+			t.Errorf("%s: %v, want a ParseError", name, err)
+		}
+	}
+	if _, _, err := repairText(nil, "p", []byte("some text\n"), 1); !errors.Is(err, ErrNoDiff) {
+		t.Errorf("no diff: %v", err)
+	}
+}
+
+// TestRepairNamedPlace: of places that are alike, the one is taken that the header
+// names by its line and its function.
+func TestRepairNamedPlace(t *testing.T) {
+	bad := "--- a/a.c\n+++ b/a.c\n@@ -22,4 +22,4 @@ static int part_close(struct part *part)\n {\n if (!part->ready)\n-return -EAGAIN;\n+return -EBUSY;\n \n"
+	text, _, err := repairText(func(string) ([]byte, bool) { return []byte(partFile), true }, "p", []byte(bad), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "@@ -20,4 +20,4 @@"; !strings.Contains(string(text), want) {
+		t.Errorf("%s\nwant %s", text, want)
+	}
+}
+
+// TestRepairUnended keeps a last line without LF.
+func TestRepairUnended(t *testing.T) {
+	bad := "--- a/a.c\n+++ b/a.c\n@@ -1,2 +1,2 @@\n  {\n-    a;\n\\ No newline at end of file\n+    b;\n\\ No newline at end of file\n"
+	text, _, err := repairText(func(string) ([]byte, bool) { return []byte("{\n\ta;"), true }, "p", []byte(bad), 1)
+	want := "--- a/a.c\n+++ b/a.c\n@@ -1,2 +1,2 @@\n {\n-\ta;\n\\ No newline at end of file\n+\tb;\n\\ No newline at end of file\n"
+	if err != nil || string(text) != want {
+		t.Errorf("%v\n%s\nwant\n%s", err, text, want)
+	}
+}
+
+// TestRepairLarge: large and hostile input takes linear time, or is refused.
+func TestRepairLarge(t *testing.T) {
+	const n = 64 << 10
+	for name, line := range map[string]func(i int) string{
+		"different": func(i int) string { return fmt.Sprintf("\tcall(%d);", i) },
+		"same":      func(int) string { return "\t}" },
+		"blank":     func(i int) string { return strings.Repeat("\tx;", i%1000/999) },
+		"plus":      func(i int) string { return "\t+ 1" },
+	} {
+		var edits []edit
+		for i := range n {
+			edits = append(edits, edit{' ', line(i)})
+		}
+		for i := n / 4; i < n/2; i++ {
+			edits[i] = edit{'+', line(i + n)}
+		}
+		before, _ := versions(edits)
+		start := time.Now()
+		_, _, err := repairText(func(string) ([]byte, bool) { return []byte(joined(before)), true }, "p", []byte(damages[2].do(nil, diffOf("a.c", edits))), 1)
+		if took := time.Since(start); took > time.Minute {
+			t.Errorf("%s: %v", name, took)
+		} else {
+			t.Logf("%s: %v, %v", name, took, err)
+		}
+		if name == "different" && err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func FuzzRepairText(f *testing.F) {
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		edits := randomEdits(r, strings.Split(partFile, "\n"))
+		f.Add([]byte(damages[r.IntN(len(damages))].do(r, diffOf("a.c", edits))))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		files := func(path string) ([]byte, bool) { return []byte(partFile), path == "a.c" }
+		text, _, err := repairText(files, "p", data, 1)
+		if err != nil {
+			if !errors.As(err, new(*DamageError)) && !errors.As(err, new(*ParseError)) {
+				t.Errorf("error of another type: %v", err)
+			}
+			return
+		}
+		p, err := Parse("p", text)
+		if err != nil || len(p.files) != 1 || p.files[0].OldName != "a.c" || p.files[0].NewName != "a.c" {
+			return // Repair checks what it made
+		}
+		// What is not changed is as the tree has it.
+		own := gitdiff.OpAdd
+		lines := strings.Split(strings.TrimSuffix(partFile, "\n"), "\n")
+		fits := func(reverse bool) bool {
+			for _, h := range p.files[0].TextFragments {
+				if len(places(lines, trimEnds(want(h, reverse, 0)))) == 0 {
+					return false
+				}
+			}
+			return true
+		}
+		if !fits(false) && !fits(true) {
+			t.Errorf("not of the tree (%v):\n%s", own, text)
+		}
+	})
+}
+
+func trimEnds(lines []string) []string {
+	for i := range lines {
+		lines[i] = strings.TrimSuffix(lines[i], "\n")
+	}
+	return lines
 }

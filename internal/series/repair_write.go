@@ -76,7 +76,11 @@ func (w *writer) file(f *fixedFile) error {
 func (w *writer) header(f *fixedFile, h *damagedHunk, start, delta int) {
 	own, other := h.counts(f.side)
 	if moved := start - h.start(f.side); moved != 0 && own > 0 {
-		w.note(h.line, "hunk %d of %s moved by %s", h.number, f.file.name(), count(moved, "line"))
+		how := "by " + count(moved, "line")
+		if moved < 0 {
+			how = "back by " + count(-moved, "line")
+		}
+		w.note(h.line, "hunk %d of %s moved %s", h.number, f.file.name(), how)
 	}
 	mine, theirs := span(start, own), span(start+delta, other)
 	if f.side == newSide {
@@ -101,7 +105,7 @@ func span(start, n int) string {
 // hunk writes the lines of a hunk.
 func (w *writer) hunk(f *fixedFile, h *damagedHunk, got *reading) error {
 	side := w.around(f, got)
-	for _, o := range got.ops {
+	for k, o := range got.ops {
 		if o.tree >= 0 {
 			text := f.tree.lines[o.tree]
 			w.line(o.mark, text, f.tree.unended && o.tree == len(f.tree.lines)-1)
@@ -111,6 +115,7 @@ func (w *writer) hunk(f *fixedFile, h *damagedHunk, got *reading) error {
 			}
 			continue
 		}
+		side.replaces = f.replaced(got.ops, k)
 		text, err := w.free(f, h, o, side)
 		if err != nil {
 			return err
@@ -136,9 +141,31 @@ func (w *writer) line(mark byte, text string, unended bool) {
 
 // surround is what a line that the tree does not have is made whole by.
 type surround struct {
-	before []string          // the lines of its side before it that are not blank
-	like   map[string]string // see blanks.rebuild
-	crlf   bool              // the file's lines end in CRLF
+	before   []string          // the lines of its side before it that are not blank
+	replaces string            // the line of the tree that it stands for, if that is known
+	like     map[string]string // lines around, by what they are without white space; "" for different ones
+	crlf     bool              // the file's lines end in CRLF
+}
+
+// replaced returns the line of the tree that ops[k] stands for: for the first of a
+// block of lines, the first of the block that it is instead of.
+func (f *fixedFile) replaced(ops []op, k int) string {
+	if k > 0 && ops[k-1].mark == f.side.free {
+		return ""
+	}
+	first := k
+	for first > 0 && ops[first-1].mark == f.side.own {
+		first--
+	}
+	if first == k {
+		for first < len(ops) && ops[first].mark == f.side.free {
+			first++
+		}
+	}
+	if first == len(ops) || ops[first].mark != f.side.own || f.tree.plain[ops[first].tree] == "" {
+		return ""
+	}
+	return f.tree.lines[ops[first].tree]
 }
 
 // nearby is how far around a hunk the same line is looked for.
@@ -179,7 +206,7 @@ func (w *writer) free(f *fixedFile, h *damagedHunk, o op, side *surround) (strin
 	r := rebuilt{text: text}
 	if f.tree != nil {
 		var ok bool
-		if r, ok = w.blanks.rebuild(f.file.name(), text, lastLines(side.before), side.like); !ok {
+		if r, ok = w.blanks.rebuild(f.file.name(), text, side); !ok {
 			return "", &DamageError{Name: w.name, Line: l.num, Text: fmt.Sprintf("the white space of %q was damaged, and in %s it has a meaning: repair this line by hand", cut(l.raw), f.file.name())}
 		}
 	}
@@ -193,12 +220,6 @@ func (w *writer) free(f *fixedFile, h *damagedHunk, o op, side *surround) (strin
 		r.text += "\r"
 	}
 	return r.text, nil
-}
-
-// lastLines returns as many of the last lines as an indentation can depend on.
-func lastLines(before []string) []string {
-	const most = 12
-	return before[max(0, len(before)-most):]
 }
 
 // treeNotes says what was wrong with a line that the tree has.
