@@ -438,8 +438,8 @@ static int part_reset(struct part *part)
 }
 `
 
-// change is partFile with an edit, as a good diff.
-func change(t *testing.T, name, from string, edits ...string) (before, after, diff string) {
+// editOf is partFile with an edit, as a good diff.
+func editOf(t *testing.T, name, from string, edits ...string) (before, after, diff string) {
 	t.Helper()
 	var list []edit
 	old := strings.Split(strings.TrimSuffix(from, "\n"), "\n")
@@ -464,8 +464,8 @@ func change(t *testing.T, name, from string, edits ...string) (before, after, di
 // TestRepair holds repairs against git: what is repaired gives the tree that the
 // good diff gives.
 func TestRepair(t *testing.T) {
-	_, _, opened := change(t, "a.c", partFile, "11", "-\tpart->users++;\n+\tif (part->users++) {\n+\t\tpart->seen = true;\n+\t\treturn 0;\n+\t}")
-	_, _, two := change(t, "a.c", partFile, "4", "-#define PART_MAX\t16\n+#define PART_MAX\t32", "34", "-\tpart->users = 0;\n+\tpart->users = part->first;")
+	_, _, opened := editOf(t, "a.c", partFile, "11", "-\tpart->users++;\n+\tif (part->users++) {\n+\t\tpart->seen = true;\n+\t\treturn 0;\n+\t}")
+	_, _, two := editOf(t, "a.c", partFile, "4", "-#define PART_MAX\t16\n+#define PART_MAX\t32", "34", "-\tpart->users = 0;\n+\tpart->users = part->first;")
 	tree := map[string]string{"a.c": partFile, "sub/b.h": "int\ta;\nint\tb;\nint\tc;\n", "old.c": "int x;\nint y;\n"}
 	several := opened + "diff --git a/sub/b.h b/sub/b.h\n--- a/sub/b.h\n+++ b/sub/b.h\n@@ -1,3 +1,3 @@\n int\ta;\n-int\tb;\n+long\tb;\n int\tc;\n"
 	renamed := opened + "diff --git a/old.c b/new.c\nsimilarity index 100%\nrename from old.c\nrename to new.c\ndiff --git a/sub/b.h b/sub/b.h\nold mode 100644\nnew mode 100755\n"
@@ -532,7 +532,7 @@ func TestRepair(t *testing.T) {
 // TestRepairRefused names the line of what cannot be repaired.
 func TestRepairRefused(t *testing.T) {
 	lost := func(s string) string { return damages[3].do(nil, s) }
-	_, _, opened := change(t, "a.c", partFile, "11", "-\tpart->users++;\n+\tpart->users += 2;")
+	_, _, opened := editOf(t, "a.c", partFile, "11", "-\tpart->users++;\n+\tpart->users += 2;")
 	// The same lines are in three functions.
 	same := "--- a/a.c\n+++ b/a.c\n@@ -%d,4 +%d,4 @@%s\n {\n if (!part->ready)\n-return -EAGAIN;\n+return -EBUSY;\n \n"
 	lib := "diff --git a/lib/%s b/lib/%s\n--- a/lib/%s\n+++ b/lib/%s\n@@ -1,3 +1,4 @@\n one:\n        two\n+        three\n        four\n"
