@@ -11,6 +11,7 @@ package kconfigs
 import (
 	"embed"
 	"fmt"
+	"slices"
 	"sort"
 	"strings"
 )
@@ -58,17 +59,19 @@ func Over() []string {
 }
 
 // Default returns the fragments of the one configuration that all cases share,
-// in merge order: base first, then every feature. A shared configuration means
-// one build tree, so that the second case builds incrementally.
+// in merge order: base first, then the features that their workloads need. A
+// shared configuration means one build tree, so that the second case builds
+// incrementally. The others are for who asks for them.
 func Default() []string {
-	names := []string{Base}
-	for _, n := range List() {
-		if n != Base && n != Own {
-			names = append(names, n)
-		}
-	}
-	return names
+	return slices.Clone(shared)
 }
+
+// shared is Default. Another fragment here, or another order, makes every kernel
+// that is in a cache another one.
+var shared = []string{Base, "dummy", "mroute", net, "netns", "pktgen", "qdisc", "veth", "vlan"}
+
+// Image is the fragment of a guest that is a disk image.
+const Image = "image"
 
 // Get returns the text of the fragment name ("base", without ".config").
 func Get(name string) ([]byte, error) {

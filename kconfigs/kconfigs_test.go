@@ -35,8 +35,9 @@ func TestFragments(t *testing.T) {
 
 func TestSets(t *testing.T) {
 	def, over := Default(), Over()
-	if def[0] != Base || slices.Contains(def, Own) || len(def) != len(List())-1 {
-		t.Errorf("Default() = %v", def)
+	// Another set or order makes every cached kernel another one.
+	if got := strings.Join(def, " "); got != "base dummy mroute net netns pktgen qdisc veth vlan" {
+		t.Errorf("Default() = %s", got)
 	}
 	if over[0] != Own || slices.Contains(over, Base) || slices.Contains(over, net) || !slices.Contains(over, "dummy") {
 		t.Errorf("Over() = %v", over)

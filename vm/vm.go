@@ -24,7 +24,8 @@ const (
 // default named beside it.
 type Spec struct {
 	Kernel    string   // path of an ELF vmlinux with a PVH note, or of a bzImage
-	Initrd    string   // path of the initramfs whose /init is kbisect-init
+	Initrd    string   // path of the initramfs whose /init is kbisect-init; "" with a Disk
+	Disk      *Disk    // a system of the user's instead of the initramfs
 	Accel     Accel    // default TCG
 	CPUs      int      // default 2; never below 2 for a measurement: CONFIG_SMP without a second CPU hides RCU waits
 	MemoryMiB int      // default 1024
@@ -34,8 +35,18 @@ type Spec struct {
 	// output) and qemu.argv. It belongs to the caller and is not removed.
 	Dir string
 
-	Boot    time.Duration // limit from exec to SSH; default 60 s under TCG, 20 s under KVM
-	Silence time.Duration // limit without a console byte before SSH is up; default 30 s
+	Boot    time.Duration // limit from exec to SSH; default 60 s under TCG, 20 s under KVM; with a Disk 5 min, 60 s
+	Silence time.Duration // limit without a console byte before SSH is up; default 30 s; with a Disk 2 min
+}
+
+// Disk is a disk image with a whole system, whose sshd is the control channel: by
+// a network of the machine's own, which leads nowhere else. The image is never
+// written; what the guest writes is forgotten with it.
+type Disk struct {
+	Path string // of a qcow2 or raw image
+	Root string // device of its root file system; default /dev/vda1 if it has partitions, else /dev/vda
+	User string // that sshd lets in; default root
+	Key  string // path of the private key that it lets in, which has no passphrase
 }
 
 // Machine is one booted guest with its control channel up. Its owner calls
@@ -88,7 +99,8 @@ type Facts struct {
 	CPUs      int      `json:"cpus"`
 	MemoryMiB int      `json:"memory_mib"`
 	Cmdline   string   `json:"cmdline"`
-	Argv      []string `json:"argv"` // the whole QEMU command
+	Image     string   `json:"image,omitempty"` // path of the Disk
+	Argv      []string `json:"argv"`            // the whole QEMU command
 
 	Boot time.Duration `json:"boot_ns"` // exec of QEMU until SSH is up
 }

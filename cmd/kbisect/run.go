@@ -153,7 +153,11 @@ func machineFlags(m *app.MachineOptions) []cli.Flag {
 		&cli.IntFlag{Name: "cpus", Usage: "virtual CPUs", Value: m.CPUs, Destination: &m.CPUs},
 		&cli.IntFlag{Name: "memory", Usage: "guest memory in `MiB`", Value: m.MemoryMiB, Destination: &m.MemoryMiB},
 		&cli.StringFlag{Name: "append", Usage: "kernel `PARAMETERS` to add", Destination: &m.Append},
-		&cli.DurationFlag{Name: "boot-limit", Usage: "give up on a boot after this long", DefaultText: "60s under TCG", Destination: &m.BootLimit},
+		&cli.DurationFlag{Name: "boot-limit", Usage: "give up on a boot after this long", DefaultText: "60s under TCG, 5m with --image", Destination: &m.BootLimit},
+		&cli.StringFlag{Name: "image", Usage: "a `DISK` image (qcow2 or raw) with an sshd as the guest's system; it is not written", Destination: &m.Image, TakesFile: true},
+		&cli.StringFlag{Name: "image-root", Usage: "`DEVICE` of its root file system", DefaultText: "/dev/vda1 if it has partitions, else /dev/vda", Destination: &m.ImageRoot},
+		&cli.StringFlag{Name: "ssh-user", Usage: "`USER` that its sshd lets in: root, or one that may sudo without a password", DefaultText: "root", Destination: &m.SSHUser},
+		&cli.StringFlag{Name: "ssh-key", Usage: "private key `FILE` that it lets in", Destination: &m.SSHKey, TakesFile: true},
 	}
 }
 

@@ -20,6 +20,9 @@ const Script = "script"
 // ScriptPath is where the host puts the script before it runs the workload.
 const ScriptPath = "/tmp/kbisect-script"
 
+// scriptDir is where a script starts, and where files of the user's are.
+const scriptDir = "/root"
+
 // scriptDrain is how long output that is in the pipe already may take to be read.
 const scriptDrain = 200 * time.Millisecond
 
@@ -151,6 +154,9 @@ func (r *scriptRun) command(ctx context.Context, in *os.File) *exec.Cmd {
 	cmd.ExtraFiles = []*os.File{in}
 	// A trace on descriptor 3 stays out of what the script itself redirects.
 	cmd.Env = append(os.Environ(), "BASH_XTRACEFD=3", "PS4=+ ")
+	if _, err := os.Stat(scriptDir); err == nil {
+		cmd.Dir = scriptDir
+	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return cmd
 }

@@ -43,9 +43,13 @@ func Boot(ctx context.Context, env *Env, o BootOptions) error {
 	if err := need(); err != nil {
 		return err
 	}
-	initrd, err := env.initramfs(ctx, initramfs.Options{Userland: true})
-	if err != nil {
-		return err
+	o.Machine.configure(&o.Config)
+	initrd := ""
+	if o.Machine.Image == "" {
+		var err error
+		if initrd, err = env.initramfs(ctx, initramfs.Options{Userland: true}); err != nil {
+			return err
+		}
 	}
 	image, release, err := env.image(ctx, o.Kernel, o.Config)
 	if err != nil {

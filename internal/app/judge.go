@@ -206,6 +206,7 @@ func inWords(text string) string {
 // the host are those of the whole run.
 func sameEnvironment(a, b report.Environment) string {
 	pairs := map[string][2]string{
+		"disk image":   {a.Image, b.Image},
 		"accelerator":  {a.Accel, b.Accel},
 		"machine":      {a.Machine, b.Machine},
 		"CPUs":         {fmt.Sprint(a.CPUs), fmt.Sprint(b.CPUs)},

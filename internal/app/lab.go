@@ -12,6 +12,7 @@ import (
 
 	"github.com/kbisect/kbisect/guest/proto"
 	"github.com/kbisect/kbisect/guest/workload"
+	"github.com/kbisect/kbisect/internal/initramfs"
 	"github.com/kbisect/kbisect/internal/measure"
 	"github.com/kbisect/kbisect/vm"
 )
@@ -24,6 +25,12 @@ type MachineOptions struct {
 	Append    string        `json:"append,omitempty"` // kernel parameters
 	BootLimit time.Duration `json:"boot_limit,omitempty"`
 	AnyLoad   bool          `json:"any_load,omitempty"` // keep runs made on a busy host
+
+	// A disk image of the user's as the guest's system.
+	Image     string `json:"image,omitempty"`
+	ImageRoot string `json:"image_root,omitempty"` // device of its root file system
+	SSHUser   string `json:"ssh_user,omitempty"`
+	SSHKey    string `json:"ssh_key,omitempty"`
 }
 
 // DefaultMachine is what the command line starts from. Two CPUs are the least
@@ -48,7 +55,7 @@ func (m *MachineOptions) check() error {
 	if m.MemoryMiB < 128 || m.MemoryMiB > 1<<20 {
 		return Usagef("", "--memory %d: want 128 MiB to 1 TiB", m.MemoryMiB)
 	}
-	return nil
+	return m.checkImage()
 }
 
 // agentPath is where the agent is put in the guest, on a tmpfs.
@@ -62,7 +69,8 @@ type lab struct {
 	start   func(context.Context, vm.Spec) (vm.Machine, error) // qemu.Start
 	initrd  string                                             // measuring initramfs: kbisect-init and nothing else
 	agent   string
-	script  string // of the user's, "" for none
+	files   []initramfs.File // of the user's, for a guest that has no initramfs
+	script  string           // of the user's, "" for none
 	machine MachineOptions
 	accel   vm.Accel
 	reason  string        // why this accelerator
@@ -90,7 +98,7 @@ type trial struct {
 // spec describes the machine for a kernel image.
 func (l *lab) spec(image, initrd, dir string) vm.Spec {
 	return vm.Spec{
-		Kernel: image, Initrd: initrd, Accel: l.accel, Dir: dir,
+		Kernel: image, Initrd: initrd, Disk: l.machine.disk(), Accel: l.accel, Dir: dir,
 		CPUs: l.machine.CPUs, MemoryMiB: l.machine.MemoryMiB,
 		Cmdline: strings.Fields(l.machine.Append), Boot: l.machine.BootLimit,
 	}
@@ -180,6 +188,9 @@ func (l *lab) push(ctx context.Context, m vm.Machine) error {
 	if err := pushAgent(ctx, m, l.agent); err != nil || l.script == "" {
 		return err
 	}
+	if err := pushFiles(ctx, m, l.files); err != nil {
+		return err
+	}
 	return m.Put(ctx, strings.NewReader(l.script), int64(len(l.script)), workload.ScriptPath, 0o755)
 }
 
@@ -251,7 +262,7 @@ func (l *lab) runAgent(ctx context.Context, m vm.Machine, j job, dir string, t *
 	}()
 	stderr := &bounded{w: io.Discard, left: 1 << 20, keep: 4096}
 	err = m.Exec(running, vm.Command{
-		Argv:   []string{agentPath, "-workload", j.workload, "-nonce", nonce, "-limit", j.limit.String()},
+		Argv:   append(l.machine.asRoot(), agentPath, "-workload", j.workload, "-nonce", nonce, "-limit", j.limit.String()),
 		Stdout: pw, Stderr: stderr,
 	})
 	pw.Close()

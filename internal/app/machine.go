@@ -42,23 +42,23 @@ func startMachine(ctx context.Context, s vm.Spec) (vm.Machine, error) {
 // openLab prepares what every run needs: the guest's programs. It comes before
 // the builds, which may take minutes, since it may fail (no Go toolchain).
 func (s *session) openLab(ctx context.Context) error {
-	o := initramfs.Options{}
-	if script := s.opts.Script; script.Text != "" {
-		extra, err := script.extra()
-		if err != nil {
-			return err
-		}
-		o.Userland, o.Tools, o.Extra = true, script.Tools, extra
-	}
-	initrd, err := s.env.initramfs(ctx, o)
+	files, err := s.opts.Script.extra()
 	if err != nil {
 		return err
+	}
+	initrd := ""
+	if s.opts.Machine.Image == "" {
+		o := initramfs.Options{Userland: s.opts.Script.Text != "", Tools: s.opts.Script.Tools, Extra: files}
+		if initrd, err = s.env.initramfs(ctx, o); err != nil {
+			return err
+		}
+		files = nil
 	}
 	agent, err := guestbin.Agent(ctx, s.env.guestDir())
 	if err != nil {
 		return err
 	}
-	s.lab = &lab{start: s.env.start(), initrd: initrd, agent: agent, script: s.opts.Script.Text, machine: s.opts.Machine}
+	s.lab = &lab{start: s.env.start(), initrd: initrd, agent: agent, files: files, script: s.opts.Script.Text, machine: s.opts.Machine}
 	return nil
 }
 

@@ -90,6 +90,7 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 	if err := absolute(&o); err != nil {
 		return nil, err
 	}
+	o.Machine.configure(&o.Config)
 	if err := o.Script.set(&o); err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func NewPlan(ctx context.Context, env *Env, o RunOptions) (*Plan, error) {
 func absolute(o *RunOptions) error {
 	o.Fixup, o.Series, o.Script.Files = slices.Clone(o.Fixup), slices.Clone(o.Series), slices.Clone(o.Script.Files)
 	o.Script.Tools = slices.Clone(o.Script.Tools)
-	all := []*string{&o.Patch, &o.With, &o.Without, &o.Catalog, &o.Config.File}
+	all := []*string{&o.Machine.Image, &o.Machine.SSHKey, &o.Patch, &o.With, &o.Without, &o.Catalog, &o.Config.File}
 	for i := range o.Fixup {
 		all = append(all, &o.Fixup[i])
 	}

@@ -101,6 +101,8 @@ func (s *ScriptOptions) set(o *RunOptions) error {
 		spec += ",exit-is-verdict=true"
 	}
 	switch {
+	case len(s.Tools) > 0 && o.Machine.Image != "":
+		return Usagef("", "--tool packs programs of this machine; with --image the guest has those of the image")
 	case o.All || o.Sweep != "":
 		return Usagef("", "--script goes with no --all or --sweep")
 	case o.Workload != "" && o.Workload != spec:

@@ -578,7 +578,7 @@ func (s *session) admit(ctx context.Context, q *question, x *side, t *trial, bef
 // environmentOf is what a run was made in.
 func environmentOf(t *trial, reason string) report.Environment {
 	e := report.Environment{
-		Accel: string(t.facts.Accel), AccelReason: reason, Machine: t.facts.Machine, Firmware: t.facts.Firmware, QEMU: t.facts.QEMU,
+		Image: t.facts.Image, Accel: string(t.facts.Accel), AccelReason: reason, Machine: t.facts.Machine, Firmware: t.facts.Firmware, QEMU: t.facts.QEMU,
 		CPUs: t.facts.CPUs, MemoryMiB: t.facts.MemoryMiB, Cmdline: t.facts.Cmdline,
 	}
 	if t.hello != nil {

@@ -345,6 +345,7 @@ type Reported struct {
 
 // Environment is what every run of the result had in common.
 type Environment struct {
+	Image       string `json:"image"`        // disk image that the guest ran from, "" for kbisect's own system
 	Accel       string `json:"accel"`        // "kvm", "tcg"
 	AccelReason string `json:"accel_reason"` // "there is no /dev/kvm"
 	Machine     string `json:"machine"`

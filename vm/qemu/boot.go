@@ -26,6 +26,9 @@ func (p *plan) boot(ctx context.Context) (*Machine, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if p.Disk != nil {
+		return p.bootDisk(ctx)
+	}
 	keys, err := sshx.NewKeys()
 	if err != nil {
 		return nil, &vm.InfraError{Op: "make keys", Err: err}
@@ -38,7 +41,14 @@ func (p *plan) boot(ctx context.Context) (*Machine, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := i.await(ctx, keys)
+	return i.up(ctx, func(ctx context.Context) (*sshx.Client, error) {
+		return sshx.Dial(ctx, i.pipes.ssh, keys, sshx.Options{})
+	})
+}
+
+// up waits until a machine that was launched can be spoken to.
+func (i *instance) up(ctx context.Context, dial func(context.Context) (*sshx.Client, error)) (*Machine, error) {
+	client, err := i.await(ctx, dial)
 	if err != nil {
 		_ = i.close() // the first error is the one to tell
 		return nil, err
@@ -61,12 +71,12 @@ type dialed struct {
 }
 
 // await waits for SSH, or for the reason why there will be none.
-func (i *instance) await(ctx context.Context, keys *sshx.Keys) (*sshx.Client, error) {
+func (i *instance) await(ctx context.Context, open func(context.Context) (*sshx.Client, error)) (*sshx.Client, error) {
 	dialCtx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	dial := make(chan dialed, 1)
 	go func() {
-		c, err := sshx.Dial(dialCtx, i.pipes.ssh, keys, sshx.Options{})
+		c, err := open(dialCtx)
 		dial <- dialed{c, err}
 	}()
 	err := i.watchBoot(ctx, dial)
@@ -178,6 +188,10 @@ func (i *instance) monitorFailed() error {
 
 // dialFailed tells a guest that ended from one that served nonsense.
 func (i *instance) dialFailed(err error) error {
+	var refused *sshx.RefusedError
+	if errors.As(err, &refused) { // the guest is well, and will not have us
+		return i.infra("log in", err)
+	}
 	if i.waitExit(exitGrace) {
 		return i.ended(false)
 	}

@@ -95,7 +95,11 @@ func (b boot) Args() []string {
 	if b.firmware.path != "" {
 		args = append(args, "-bios", b.firmware.path)
 	}
-	return append(args, "-kernel", b.kernel, "-initrd", b.initrd)
+	args = append(args, "-kernel", b.kernel)
+	if b.initrd == "" { // the system is on a disk
+		return args
+	}
+	return append(args, "-initrd", b.initrd)
 }
 
 func (boot) KernelArgs() []string { return nil }
@@ -159,6 +163,9 @@ func socket(id string, fd int) string { return fmt.Sprintf("socket,id=%s,fd=%d",
 // run by hand.
 type fds struct{ console, monitor, ssh, initrd int }
 
+// manualPort is where a machine with a disk that is run by hand has its sshd.
+const manualPort = 2222
+
 // devices returns the machine's parts in the order of its command line.
 func (p *plan) devices(n fds) []device {
 	initrd := p.Initrd
@@ -168,8 +175,18 @@ func (p *plan) devices(n fds) []device {
 	list := []device{
 		board{p.Accel, p.CPUs, p.MemoryMiB},
 		boot{p.firmware, p.Kernel, initrd},
-		serial{n.console}, monitor{n.monitor}, port{n.ssh}, rng{},
+		serial{n.console}, monitor{n.monitor},
 	}
+	if p.Disk != nil {
+		forwarded := manualPort
+		if n.console != 0 {
+			forwarded = p.forwarded
+		}
+		list = append(list, disk{*p.Disk, p.diskFormat}, network{forwarded})
+	} else {
+		list = append(list, port{n.ssh})
+	}
+	list = append(list, rng{})
 	if !p.noSandbox {
 		list = slices.Insert(list, 1, device(sandbox{}))
 	}

@@ -62,6 +62,9 @@ func (p *plan) launch(initrd *os.File) (i *instance, err error) {
 	i.cmd = proc.Command(context.Background(), i.argv[0], i.argv[1:]...)
 	i.cmd.Stdout, i.cmd.Stderr = i.output, i.output
 	i.cmd.ExtraFiles = pipes.theirs
+	if p.Disk != nil { // QEMU's overlay of the disk: a file that has no name by the time it is written
+		i.cmd.Env = append(os.Environ(), "TMPDIR="+p.Dir)
+	}
 	i.start = time.Now()
 	if err := i.cmd.Start(); err != nil {
 		i.closeLogs()

@@ -35,6 +35,9 @@ func newMachine(i *instance, client *sshx.Client) *Machine {
 		CPUs: p.CPUs, MemoryMiB: p.MemoryMiB, Cmdline: p.cmdline(), Argv: i.argv,
 		Boot: time.Since(i.start),
 	}}
+	if p.Disk != nil {
+		m.facts.Image = p.Disk.Path
+	}
 	m.facts.QEMU = i.monitor.Version().String()
 	m.watching.Go(m.watch)
 	return m

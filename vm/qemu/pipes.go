@@ -19,16 +19,19 @@ type pipes struct {
 }
 
 // openPipes makes the console's pipe and the two socket pairs, and takes over
-// initrd.
+// initrd, which may be nil.
 func openPipes(initrd *os.File) (p *pipes, n fds, err error) {
-	p = &pipes{theirs: []*os.File{initrd}}
+	p = &pipes{}
+	if initrd != nil {
+		p.theirs = append(p.theirs, initrd)
+		n.initrd = firstExtraFD
+	}
 	defer func() {
 		if err != nil {
 			p.closeTheirs()
 			p.closeOurs()
 		}
 	}()
-	n.initrd = firstExtraFD
 	ours, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, fds{}, fmt.Errorf("pipe: %w", err)

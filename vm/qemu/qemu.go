@@ -6,7 +6,7 @@
 //
 // The guest is a q35 with a serial console and one virtio-serial port, over
 // which kbisect-init serves SSH: no network card, no disk, no port and no socket
-// file. Console, monitor and SSH are socket pairs, and the initramfs with the
+// file. With a vm.Disk it has that and a network card instead, see disk.go. Console, monitor and SSH are socket pairs, and the initramfs with the
 // run's keys is memory, all inherited by QEMU: whatever kills us, nothing stays.
 //
 // Needs: qemu-system-x86_64 7.0 or newer; a kernel with CONFIG_PVH,
@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/kbisect/kbisect/vm"
+	"github.com/kbisect/kbisect/vm/sshx"
 )
 
 // DefaultQEMU is the program that is looked up in PATH.
@@ -37,6 +38,8 @@ const (
 	defaultBootTCG   = 60 * time.Second
 	defaultBootKVM   = 20 * time.Second
 	defaultSilence   = 30 * time.Second
+	diskSlower       = 5 // the boot of a Disk
+	diskSilence      = 2 * time.Minute
 )
 
 // Launcher starts machines. Its zero value is ready for use.
@@ -68,6 +71,11 @@ type plan struct {
 	program   string // path of QEMU
 	firmware  firmware
 	noSandbox bool
+
+	// Of a machine with a disk.
+	diskFormat string
+	login      *sshx.Login
+	forwarded  int // port of the loopback device that leads to its sshd
 }
 
 func (p *plan) file(name string) string { return filepath.Join(p.Dir, name) }
@@ -85,17 +93,28 @@ func (l Launcher) plan(spec vm.Spec) (*plan, error) {
 	if err != nil {
 		return nil, &vm.InfraError{Op: "check kernel", Err: err}
 	}
-	if spec.Initrd == "" {
-		return nil, &vm.InfraError{Op: "check initramfs", Err: errors.New("none given")}
-	}
-	if _, err := os.Stat(spec.Initrd); err != nil {
-		return nil, &vm.InfraError{Op: "check initramfs", Err: err}
+	if err := p.checkSystem(); err != nil {
+		return nil, err
 	}
 	if fi, err := os.Stat(spec.Dir); err != nil || !fi.IsDir() {
 		return nil, &vm.InfraError{Op: "check run folder", Err: fmt.Errorf("%q is not a folder", spec.Dir)}
 	}
 	p.firmware = findFirmware(program, kind)
 	return p, nil
+}
+
+// checkSystem checks what the guest boots into: a disk or an initramfs.
+func (p *plan) checkSystem() error {
+	if p.Disk != nil {
+		return p.checkDisk()
+	}
+	if p.Initrd == "" {
+		return &vm.InfraError{Op: "check initramfs", Err: errors.New("none given")}
+	}
+	if _, err := os.Stat(p.Initrd); err != nil {
+		return &vm.InfraError{Op: "check initramfs", Err: err}
+	}
+	return nil
 }
 
 func (p *plan) setDefaults() {
@@ -108,14 +127,18 @@ func (p *plan) setDefaults() {
 	if p.MemoryMiB <= 0 {
 		p.MemoryMiB = defaultMemoryMiB
 	}
+	boot, silence := defaultBootTCG, defaultSilence
+	if p.Accel == vm.KVM {
+		boot = defaultBootKVM
+	}
+	if p.Disk != nil { // an init of a distribution has more to do, and says less
+		boot, silence = diskSlower*boot, diskSilence
+	}
 	if p.Silence <= 0 {
-		p.Silence = defaultSilence
+		p.Silence = silence
 	}
 	if p.Boot <= 0 {
-		p.Boot = defaultBootTCG
-		if p.Accel == vm.KVM {
-			p.Boot = defaultBootKVM
-		}
+		p.Boot = boot
 	}
 }
 

@@ -46,7 +46,7 @@ var (
 
 // Options of a Client. A zero field means its default.
 type Options struct {
-	User      string        // default "root"
+	User      string        // default "root", or that of the Login
 	Keepalive time.Duration // between two keepalives
 	Patience  time.Duration // for the answer to one; long, since a guest under a workload may be slow
 	Grace     time.Duration // for a cancelled command to end before the connection is closed
@@ -84,7 +84,7 @@ func (s *sftpState) drop() {
 // Dial does the handshake over conn, which it owns from now on, also after an
 // error. It blocks until the guest answers or ctx is done: the guest need not
 // have booted yet.
-func Dial(ctx context.Context, conn net.Conn, keys *Keys, opts Options) (*Client, error) {
+func Dial(ctx context.Context, conn net.Conn, keys Credentials, opts Options) (*Client, error) {
 	if opts.User == "" {
 		opts.User = "root"
 	}
