@@ -48,6 +48,11 @@ func TestArgv(t *testing.T) {
 			[]string{"-accel kvm", "-cpu host", "-smp 8", "-m 512"}, nil},
 		{"by hand", func(*plan) {}, fds{}, []string{"-serial stdio", "-initrd /k/initrd", "-chardev null,id=ssh"}, []string{"-mon chardev=qmp,mode=control"}},
 		{"no qboot", func(p *plan) { p.firmware = firmware{name: "default"} }, fds{}, nil, []string{"-bios /d/qboot.rom"}},
+		{"disk", func(p *plan) {
+			p.Initrd, p.Disk, p.diskFormat, p.forwarded = "", &vm.Disk{Path: "/d/a,b.qcow2", Root: "/dev/vda1"}, "qcow2", 40022
+		}, fds{4, 5, 6, 0}, []string{"-drive file=/d/a,,b.qcow2,format=qcow2,if=virtio,snapshot=on",
+			"-netdev user,id=net,restrict=on,ipv6=off,hostfwd=tcp:127.0.0.1:40022-10.0.2.15:22",
+			"-device virtio-net-pci,netdev=net,romfile="}, []string{"-device virtio-serial-pci", "-initrd "}},
 		{"no sandbox", func(p *plan) { p.noSandbox = true }, fds{}, nil, always[4:5]},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -66,6 +71,40 @@ func TestArgv(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestInspect(t *testing.T) {
+	file := func(head, tail string) string {
+		path := filepath.Join(t.TempDir(), "disk")
+		data := make([]byte, 1024)
+		copy(data, head)
+		copy(data[510:], tail)
+		if err := os.WriteFile(path, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		path, format string
+		parts        bool
+	}{
+		{file("QFI\xfb\x00\x00\x00\x03", ""), "qcow2", true},
+		{file("", "\x55\xaa"), "raw", true},
+		{file("", ""), "raw", false},
+	} {
+		if format, parts, err := inspect(c.path); format != c.format || parts != c.parts || err != nil {
+			t.Errorf("got %s, %v, %v; want %+v", format, parts, err, c)
+		}
+	}
+	short := filepath.Join(t.TempDir(), "short")
+	if err := os.WriteFile(short, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{short, t.TempDir(), "/no/such/disk", "/dev/null"} {
+		if _, _, err := inspect(path); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%s: %v", path, err)
+		}
 	}
 }
 
