@@ -76,6 +76,29 @@ func TestRunExitIsVerdict(t *testing.T) {
 	}
 }
 
+// A range is searched by a script's time, and by its exit status.
+func TestHuntScript(t *testing.T) {
+	skipWithoutGo(t)
+	for name, script := range map[string]ScriptOptions{
+		"time": {Name: "x.sh", Text: "time ip link del x\n"},
+		"exit": {Name: "x.sh", Text: "test -f x\n", ExitIsVerdict: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, _ := scriptWorld(t, "")
+			ids := fast(w).chain(16, 6)
+			o := w.search("HEAD~16", "HEAD")
+			o.Workload, o.Metric, o.Script = "", "", script
+			if name == "time" {
+				o.Metric = "time[1].real"
+			}
+			res := w.names(o, ids[6])
+			if !strings.HasPrefix(res.Question.Workload, "script x.sh (sha256 ") {
+				t.Errorf("the workload is called %q", res.Question.Workload)
+			}
+		})
+	}
+}
+
 // A script that goes on after a command that is not there has done less than it
 // seems: its numbers come with a warning.
 func TestScriptWarnsOfWhatIsMissing(t *testing.T) {
