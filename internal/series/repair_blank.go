@@ -125,6 +125,7 @@ func (b *blanks) findRule() func(string) (string, bool) {
 		both[p] = true
 	}
 	for _, pairs := range []map[indents]bool{both, b.marked} {
+		// Collapsed blanks are one each, whatever was there: they tell no rule.
 		if !slices.ContainsFunc(keys(pairs), func(p indents) bool { return len(p.found) > 1 }) {
 			continue
 		}
@@ -133,6 +134,7 @@ func (b *blanks) findRule() func(string) (string, bool) {
 				return func(s string) (string, bool) { return unexpand(s, tab.size, tab.begin) }
 			}
 		}
+		// No size of tabs explains it, but each indentation always stood for the same.
 		known := map[string]string{}
 		for p := range pairs {
 			known[p.found] = p.tree
@@ -250,6 +252,7 @@ func (b *blanks) lead(found, rest, known string, around *surround) (lead, how st
 			return s, byRule
 		}
 	}
+	// The first of some lines is mostly as deep as the first that it is instead of.
 	if r := around.replaces; r != "" && !ownIndent(rest) && !ownIndent(trimLeft(r)) {
 		return indent(r), byOther
 	}
@@ -376,6 +379,8 @@ func cIndent(before []string, line string) string {
 		base = indent(before[first])
 		code = withoutComment(strings.Join(trimAll(before[first:]), " "))
 	}
+	// From here on by how the statement before ends: it opens a block, it is an if
+	// that waits for its statement, it was that statement, or it goes on.
 	step := width(base)
 	switch control := controlLine.MatchString(code); {
 	case opens || caseLine.MatchString(code) && strings.HasSuffix(code, ":"):

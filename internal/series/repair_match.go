@@ -180,6 +180,8 @@ func (m *matcher) steps(s state) []edge {
 	var list []edge
 	add := func(a act, to state) { list = append(list, edge{m.visit(to), a}) }
 	inTree := int(s.j) < m.end
+	// Whatever the hunk has next, the tree's blank line may be one that it lost; the
+	// length of the place, which the header gives, bounds how many.
 	if s.off == 0 && inTree && m.t.plain[s.j] == "" {
 		add(actLost, state{s.i, s.j + 1, 0, s.more, lastLost})
 	}
@@ -201,6 +203,7 @@ func (m *matcher) steps(s state) []edge {
 	}
 	switch {
 	case l.kind == kindNoLine:
+		// Of a line that the tree has, the tree itself says whether an LF ends it.
 		if s.off == 0 && (s.last == lastTree || s.last == lastFree) {
 			add(actEnd, state{s.i + 1, s.j, 0, s.more, lastTree})
 		}
@@ -231,6 +234,9 @@ func (m *matcher) lineSteps(s state, l *damagedLine, add func(act, state), take 
 	take(actSame, l.all, s.more)
 	switch {
 	case marked:
+		// One that begins with a mark is not taken to go on from a line before: the
+		// counts could not tell the two apart, and there would be n*n ways to read
+		// a block of n added lines.
 	case s.last == lastFree:
 		add(actJoin, state{s.i + 1, s.j, 0, s.more, lastFree})
 	case s.last == lastHeader && s.i == 0 && m.h.section != "":
@@ -389,6 +395,8 @@ func (r *reading) result(h *damagedHunk, t *treeFile) string {
 			after = append(after, text)
 		}
 	}
+	// Of equal lines it is the last ones that count as changed, whichever a reading
+	// took: a hunk that takes out one of two blank lines has one result.
 	n := 0
 	for n < len(before) && n < len(after) && before[n] == after[n] {
 		n++
@@ -528,6 +536,7 @@ func (m *matcher) lost(f *damagedFile) *placeError {
 // choose takes the one reading, or the one at the place that the header names.
 func (m *matcher) choose(f *damagedFile, found []reading, shift int) (reading, *placeError) {
 	expect := m.h.start(m.s)
+	// The nearest of those that say the same gives the better numbers in the header.
 	slices.SortStableFunc(found, func(a, b reading) int {
 		return cmp.Compare(distance(a.start, expect+shift), distance(b.start, expect+shift))
 	})
@@ -541,6 +550,8 @@ func (m *matcher) choose(f *damagedFile, found []reading, shift int) (reading, *
 		return places[0], nil
 	}
 	best, second := places[0], places[1]
+	// Nearest as git counts, which starts from the header, and nearest after what the
+	// hunk before has moved by: when the two differ, the header is of another kernel.
 	near := distance(best.start, expect+shift) < distance(second.start, expect+shift)
 	for _, r := range places[1:] {
 		// With the same lines in it, it is the same place read in another way.

@@ -139,11 +139,14 @@ func readDamaged(name string, data []byte, firstLine int) (*damaged, error) {
 	d := &damaged{name: name}
 	d.crlf = bytes.Contains(data, []byte("\r\n"))
 	num := firstLine
+	// Lines are looked at without CR, whether or not all of them have one: of those
+	// that the tree has, its own end counts.
 	text := strings.TrimSuffix(strings.TrimPrefix(string(data), "\ufeff"), "\n")
 	for raw := range strings.SplitSeq(text, "\n") {
 		d.lines = append(d.lines, newDamagedLine(num, strings.TrimSuffix(raw, "\r")))
 		num++
 	}
+	// A patch of both kinds is one that Parse refuses.
 	git := false
 	for i := 0; i < len(d.lines) && !git; i++ {
 		git = gitFrame.MatchString(d.lines[i].raw)
@@ -190,7 +193,8 @@ func (d *damaged) readFile(i, end int, git bool) error {
 	f := damagedFile{line: d.lines[i].num}
 	if git {
 		w := words(d.lines[i].raw)
-		// A mailer breaks the line before the second name.
+		// A long path makes this line longer than mailers let it be. They
+		// break it before the second name.
 		if next := i + 1; len(w) == 3 && next < end && len(words(d.lines[next].raw)) == 1 {
 			w = append(w, words(d.lines[next].raw)...)
 			d.note(d.lines[next].num, "wrapped line joined")

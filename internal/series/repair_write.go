@@ -59,6 +59,8 @@ func (w *writer) file(f *fixedFile) error {
 			return err
 		}
 	}
+	// Hunks are numbered by where they are now, so that git finds each at once, and
+	// not a place that is like it on the way.
 	delta := 0 // between a line's number on the other side and on this one
 	for k := range f.hunks {
 		h, got := &f.file.hunks[k], &f.hunks[k]
@@ -132,6 +134,7 @@ func (w *writer) hunk(f *fixedFile, h *damagedHunk, got *reading) error {
 }
 
 func (w *writer) line(mark byte, text string, unended bool) {
+	// Also an empty line of context gets its blank: the next mailer may drop it else.
 	w.out.WriteByte(mark)
 	w.out.WriteString(text)
 	if w.out.WriteByte('\n'); unended {
@@ -204,7 +207,7 @@ func (w *writer) free(f *fixedFile, h *damagedHunk, o op, side *surround) (strin
 	l := &h.lines[o.from]
 	text := freeText(h, o)
 	r := rebuilt{text: text}
-	if f.tree != nil {
+	if f.tree != nil { // else checkNew has looked at all of them
 		var ok bool
 		if r, ok = w.blanks.rebuild(f.file.name(), text, side); !ok {
 			return "", &DamageError{Name: w.name, Line: l.num, Text: fmt.Sprintf("the white space of %q was damaged, and in %s it has a meaning: repair this line by hand", cut(l.raw), f.file.name())}
