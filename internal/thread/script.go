@@ -375,7 +375,7 @@ func (b *blockReader) takes(i int, text string, afterGap bool) bool {
 	switch {
 	case isShell(text, b.next(i), true):
 		// "# cmd" below empty lines is a prompt, unless it goes on in shell.
-		return !comment || b.nest > 0 || b.file || !afterGap || !runs(strings.TrimSpace(strings.TrimLeft(text, "#"))+" ", false)
+		return !comment || b.nest > 0 || b.file || !afterGap || !runs(strings.TrimSpace(strings.TrimLeft(text, "#")), false)
 	case isTrailer(text) || isTiming(text) || text == "---" || isSentence(text):
 		return false
 	case b.nest > 0:

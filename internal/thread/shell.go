@@ -63,6 +63,9 @@ var (
 	prompt      = regexp.MustCompile(`^\s*(?:(\[[^\]]{1,80}\]\s?[#$]|[\w.-]+@[\w.-]+[:\s][^#$<>]{0,80}[#$]|[\w.-]+:[~/][^#$\s]{0,80}\s?[#$]|(?:ba|da|k|z)?sh-[\d.]+[#$]|~ ?#)|[#$])\s+(\S.*)$`)
 	argument    = regexp.MustCompile(`^[-/.$"'{(\d~*!\[]|[=/:@$_*]|\d`)
 	sentence    = regexp.MustCompile(`^[A-Z][a-z']*$|^I$|^I'`)
+	remark      = regexp.MustCompile(`\s(->|=>|<-+)\s`) // beside a command, it says what that does
+	noProgram   = regexp.MustCompile(`^/(sys|proc|dev|etc|run|var)/`)
+	programPath = regexp.MustCompile(`^(\.{1,2}/|/(usr/)?s?bin/|/usr/local/|/home/|/root/|~/)`)
 	pathWord    = regexp.MustCompile(`^(\.{0,2}/|~/)?[\w.+-]+(/[\w.+-]+)+$`)
 	plainWord   = regexp.MustCompile(`^[\w.+-]+$`)
 )
@@ -86,9 +89,12 @@ func runs(command string, named bool) bool {
 		return false
 	}
 	list := strings.Fields(command)
+	if len(list) == 0 {
+		return false
+	}
 	first := list[0]
 	switch {
-	case isProse(list[1:]):
+	case isProse(list[1:]) || noProgram.MatchString(first):
 		return false
 	case opens(command, ""):
 		return true
@@ -180,6 +186,9 @@ func shellAt(s, next string, inside bool, level int) bool {
 	if inside && (first == "echo" || first == "printf") && len(list) > 1 {
 		return true
 	}
+	if remark.MatchString(s) {
+		return false
+	}
 	if last := list[len(list)-1]; isProse(list[1:]) || strings.HasSuffix(last, ",") || len(list) > 2 && endsSentence(last) {
 		return false
 	}
@@ -202,14 +211,16 @@ func command(list []string, s, next string, inside bool, level int) bool {
 	switch {
 	case first == "ip" || first == "tc" || first == "bridge":
 		return subcommand(first, list[1:])
-	case first == "time" || prefixes[first]:
+	case prefixes[first] && (inside || first != "||" && first != "&&"):
 		return prefixed(list, s, next, inside, level+1)
 	case first == "[" || first == "[[":
-		return strings.Contains(s, " ]") && !strings.HasPrefix(s, "[ ]")
+		return strings.Contains(s, " ]") && !strings.HasPrefix(s, "[ ]") && !strings.Contains(s, "{") // as in a usage
+	case first == ":":
+		return len(list) > 1 && (strings.HasPrefix(list[1], ">") || strings.HasPrefix(list[1], "$"))
 	case builtins[first]:
-		return first == ":" || len(list) == 2 && argument.MatchString(list[1])
-	case pathWord.MatchString(first) && (strings.HasPrefix(first, ".") || strings.HasPrefix(first, "/")):
-		return inside || len(list) == 1 || argument.MatchString(list[1])
+		return len(list) == 2 && argument.MatchString(list[1])
+	case programPath.MatchString(first) && pathWord.MatchString(first):
+		return inside && !endsSentence(first) || len(list) == 1 || argument.MatchString(list[1])
 	case len(list) == 1:
 		return inside && (first == "wait" || first == "sync" || first == "break" || first == "continue" || first == "exit" || first == "shift" || first == "return")
 	case programs[first]:

@@ -47,6 +47,7 @@ func TestShellLines(t *testing.T) {
 		{"ping -f 192.0.2.1", "", true},
 		{"setup() {", "", true},
 		{"setup()", "{", true},
+		{": > log", "", true},
 
 		{"", "", false},
 		{"for each device the list is walked", "", false},
@@ -83,6 +84,11 @@ func TestShellLines(t *testing.T) {
 		{"set the flag", "", false},
 		{"read the file", "", false},
 		{"done", "", false},
+		{"::", "", false},
+		{":       :      :", "", false},
+		{"|| / _--=> preempt-depth", "", false},
+		{"[ loopback { on | off } ]", "", false},
+		{"ip link set lo up -> it is up", "", false},
 		{"do", "", false},
 	} {
 		if got := isShell(tc.line, tc.next, false); got != tc.want {
@@ -167,6 +173,8 @@ func TestScripts(t *testing.T) {
 		{"call trace", "[   1.2] Call Trace:\n[   1.2]  ip_rcv+0x1/0x2\n <TASK>\n test_it+0x1/0x2\n", nil},
 		{"after and before", "# time ./a.sh\nreal 5.0\n\nWith the patch:\n\n# time ./a.sh\nreal 1.0\n", []string{"time ./a.sh\n"}},
 		{"if", "run:\n\nif ! modprobe dummy; then\n  exit 1\nfi\nip link add d0 type dummy\n", []string{"if ! modprobe dummy; then\n  exit 1\nfi\nip link add d0 type dummy\n"}},
+		{"empty comment", "N=1\n\n#\n\nmodprobe veth\n", []string{"N=1\n\n#\n\nmodprobe veth\n"}},
+		{"paths", "/sys/class/net\n\n/dev/null 1\n\n# /proc/x\n", nil},
 		{"file", "#!/bin/sh\nset -e\nmy_tool a b\n\nmy_tool c\n\nThis is the whole of what is needed.\n", []string{"#!/bin/sh\nset -e\nmy_tool a b\n\nmy_tool c\n"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
