@@ -37,7 +37,7 @@ Examples:
 
 ` + exitHelp,
 		Flags: append(append(kernelFlags(&r.Kernel, &r.Config), machineFlags(&r.Machine)...),
-			&cli.StringFlag{Name: "lore", Usage: "fetch from the public-inbox server at `BASE`, or from a list of it", Value: thread.DefaultLore, Destination: &o.Lore},
+			&cli.StringFlag{Name: "lore", Usage: "fetch from the public-inbox server at `BASE`, or from a list of it", DefaultText: "the URL's, or " + thread.DefaultLore, Destination: &o.Lore},
 			&cli.IntFlag{Name: "series-version", Usage: "take version `N` of the series", DefaultText: "the newest complete one", Destination: &o.Version},
 			&cli.StringFlag{Name: "out", Usage: "write clean patches and scripts to `DIR`", DefaultText: "a folder of kbisect's own", Destination: &o.Out, TakesFile: true},
 			&cli.BoolFlag{Name: "run", Usage: "run the best of the lines", Destination: &o.Run},

@@ -22,7 +22,7 @@ import (
 type ReproOptions struct {
 	Thread  string    // a file, a maildir, "-" for In, a Message-ID or a URL of one
 	In      io.Reader // standard input
-	Lore    string    // base of the public-inbox server that a Message-ID is fetched from
+	Lore    string    // base of the public-inbox server to fetch from, "" for the URL's or the kernel's
 	Version int       // of the series, 0 for the newest
 	Out     string    // folder for patches and scripts, "" for one of kbisect's own
 	Run     bool      // run the best command
@@ -87,12 +87,12 @@ func readThread(ctx context.Context, env *Env, o ReproOptions) (*thread.Thread, 
 		}
 		return t, nil
 	}
-	list, id, ok := thread.Ref(o.Thread)
+	server, list, id, ok := thread.RefURL(o.Thread)
 	if !ok {
 		return nil, Usagef("save the thread as an mbox, or give its Message-ID or URL", "%s: no such file, and no Message-ID", o.Thread)
 	}
 	show := env.UI.Stage("fetch the thread of " + id)
-	l := thread.Lore{Base: o.Lore, Progress: func(done int64) { show.SetBytes(done, 0) }}
+	l := thread.Lore{Base: orDefault(o.Lore, server), Progress: func(done int64) { show.SetBytes(done, 0) }}
 	data, err := l.Fetch(ctx, list, id)
 	show.End(err)
 	if err != nil {
