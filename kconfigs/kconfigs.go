@@ -1,11 +1,16 @@
 // Package kconfigs holds the kernel configuration fragments that kbisect merges
-// over tinyconfig: base.config, and one file a feature. Each line that matters
-// says why; base.config explains the notation (package internal/kconfig reads it).
+// over tinyconfig: base.config, one file a feature that all kernels share, and
+// optional ones (--kconfig NAME) for what a script needs besides. Each line that
+// matters says why; base.config explains the notation (package internal/kconfig
+// reads it).
 //
 //	for _, name := range kconfigs.Default() {
 //		text, err := kconfigs.Get(name)
 //		...
 //	}
+//
+// An optional fragment repeats what it needs of another, so that each is complete
+// over the shared ones.
 package kconfigs
 
 import (
@@ -22,6 +27,9 @@ const (
 	Base = "base"
 	Own  = "own"
 )
+
+// Image is the fragment of a guest that is a disk image of the user's.
+const Image = "image"
 
 // net trims the network stack, which is the user's business in a .config of the
 // user's; own.config has what it needs of it.
@@ -46,11 +54,23 @@ func List() []string {
 	return names
 }
 
+// shared are the fragments of the one configuration that all cases share, in
+// merge order. The order is part of a kernel's key in the cache: any change here
+// builds every kernel anew.
+var shared = []string{Base, "dummy", "mroute", net, "netns", "pktgen", "qdisc", "veth", "vlan"}
+
+// Default returns the fragments of the one configuration that all cases share,
+// in merge order: base first, then what workloads of kbisect need. A shared
+// configuration means one build tree, so that the second case builds
+// incrementally. The slice is the caller's.
+func Default() []string { return slices.Clone(shared) }
+
 // Over returns the fragments that are merged over a .config of the user's: Own,
-// which makes it boot, and every feature, which workloads need built in.
+// which makes it boot, and every shared feature, which workloads need built in.
+// The slice is the caller's.
 func Over() []string {
 	names := []string{Own}
-	for _, n := range Default() {
+	for _, n := range shared {
 		if n != Base && n != net {
 			names = append(names, n)
 		}
@@ -58,20 +78,11 @@ func Over() []string {
 	return names
 }
 
-// Default returns the fragments of the one configuration that all cases share,
-// in merge order: base first, then the features that their workloads need. A
-// shared configuration means one build tree, so that the second case builds
-// incrementally. The others are for who asks for them.
-func Default() []string {
-	return slices.Clone(shared)
+// Optional returns the names of the fragments that are merged only where they are
+// asked for, sorted.
+func Optional() []string {
+	return slices.DeleteFunc(List(), func(n string) bool { return n == Own || slices.Contains(shared, n) })
 }
-
-// shared is Default. Another fragment here, or another order, makes every kernel
-// that is in a cache another one.
-var shared = []string{Base, "dummy", "mroute", net, "netns", "pktgen", "qdisc", "veth", "vlan"}
-
-// Image is the fragment of a guest that is a disk image.
-const Image = "image"
 
 // Get returns the text of the fragment name ("base", without ".config").
 func Get(name string) ([]byte, error) {

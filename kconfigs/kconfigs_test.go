@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestFragments(t *testing.T) {
@@ -25,7 +27,7 @@ func TestFragments(t *testing.T) {
 			t.Errorf("%s: summary %q, %v", name, about, err)
 		}
 	}
-	if _, err := Get("nothing"); err == nil || !strings.Contains(err.Error(), "there are base, dummy") {
+	if _, err := Get("nothing"); err == nil || !strings.Contains(err.Error(), "there are base, bonding") {
 		t.Errorf("Get of an unknown one: %v", err)
 	}
 	if _, err := Summary("nothing"); err == nil {
@@ -33,13 +35,21 @@ func TestFragments(t *testing.T) {
 	}
 }
 
+// TestSets pins what is shared: its order and number are part of the key of every
+// kernel in a cache. A new fragment is optional.
 func TestSets(t *testing.T) {
-	def, over := Default(), Over()
-	// Another set or order makes every cached kernel another one.
-	if got := strings.Join(def, " "); got != "base dummy mroute net netns pktgen qdisc veth vlan" {
-		t.Errorf("Default() = %s", got)
+	def, over, optional := Default(), Over(), Optional()
+	if diff := cmp.Diff([]string{"base", "dummy", "mroute", "net", "netns", "pktgen", "qdisc", "veth", "vlan"}, def); diff != "" {
+		t.Errorf("Default(): (-want +got)\n%s", diff)
 	}
-	if over[0] != Own || slices.Contains(over, Base) || slices.Contains(over, net) || !slices.Contains(over, "dummy") {
-		t.Errorf("Over() = %v", over)
+	if diff := cmp.Diff([]string{"own", "dummy", "mroute", "netns", "pktgen", "qdisc", "veth", "vlan"}, over); diff != "" {
+		t.Errorf("Over(): (-want +got)\n%s", diff)
+	}
+	if len(optional)+len(def)+1 != len(List()) || !slices.IsSorted(optional) || slices.Contains(optional, Own) || slices.Contains(optional, "veth") || !slices.Contains(optional, "bridge") {
+		t.Errorf("Optional() = %v", optional)
+	}
+	def[0], over[0] = "x", "x"
+	if Default()[0] != Base || Over()[0] != Own {
+		t.Error("a caller's change of a list is seen by the next")
 	}
 }

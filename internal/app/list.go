@@ -3,6 +3,7 @@ package app
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -72,7 +73,15 @@ type ListedMetric struct {
 type ListedKconfig struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
+	Built string `json:"built"` // into which kernels: one of the three below
 }
+
+// The kernels that a set of options is built into.
+const (
+	builtAlways = "always"  // into every kernel
+	builtOwn    = "config"  // over a --config of the user's
+	builtAsked  = "kconfig" // where --kconfig names it
+)
 
 // List prints cases, workloads and kernel option sets, or one of the three.
 func List(out io.Writer, what, catalog string, asJSON bool) error {
@@ -148,7 +157,14 @@ func listKconfigs() ([]ListedKconfig, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, ListedKconfig{name, about})
+		built := builtAlways
+		switch {
+		case name == kconfigs.Own:
+			built = builtOwn
+		case slices.Contains(kconfigs.Optional(), name):
+			built = builtAsked
+		}
+		out = append(out, ListedKconfig{name, about, built})
 	}
 	return out, nil
 }
@@ -201,10 +217,23 @@ func (l Listing) write(out io.Writer) error {
 		fmt.Fprintln(w, "  STAT is p50, p90, p99, max, min, mean or n")
 	}
 	if l.Kconfigs != nil {
-		fmt.Fprintln(w, "kconfigs (all but own are built in; --kconfig FILE adds one)")
-		for _, k := range l.Kconfigs {
-			fmt.Fprintf(w, "  %s\t%s\n", k.Name, k.About)
-		}
+		l.writeKconfigs(w)
 	}
 	return w.Flush()
+}
+
+// writeKconfigs prints the sets of options, those of every kernel first.
+func (l Listing) writeKconfigs(w io.Writer) {
+	for _, part := range []struct{ built, title string }{
+		{builtAlways, "kconfigs (in every kernel)"},
+		{builtOwn, "kconfigs (over a --config FILE of yours)"},
+		{builtAsked, "kconfigs (--kconfig NAME adds one; also --kconfig FILE)"},
+	} {
+		fmt.Fprintln(w, part.title)
+		for _, k := range l.Kconfigs {
+			if k.Built == part.built {
+				fmt.Fprintf(w, "  %s\t%s\n", k.Name, k.About)
+			}
+		}
+	}
 }
