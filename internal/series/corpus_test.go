@@ -2,6 +2,7 @@ package series
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/base64"
 	"fmt"
 	"html"
@@ -11,6 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/kbisect/kbisect/internal/gitx"
 )
 
 // corpus is a repository with one good commit for each kind of change, all of
@@ -18,7 +22,8 @@ import (
 // format-patch, and must come out as them.
 type corpus struct {
 	*clone
-	made map[string]string // what git made, by its arguments
+	made  map[string]string   // what git made, by its arguments
+	trees map[string][]string // what Stack made of patches, by their diffs
 }
 
 // The text of net/tab.c is what mailers damage: tabs, empty lines, "=", a long
@@ -74,6 +79,8 @@ var changes = []change{
 	{name: "from words", message: "net: words\n\nThe next line begins as an mbox does:\n\nFrom here on it is fast.\n>From there on it was quoted.\nFrom: nobody\n---- dashes are no separator\n@@ -1 +1 @@ is no hunk here", files: map[string]string{"net/b.c": "words\n"}},
 	{name: "indented diff", message: "net: shows a diff\n\nDo not do this:\n\n    diff --git a/net/b.c b/net/b.c\n    --- a/net/b.c\n    +++ b/net/b.c\n    @@ -1 +1 @@\n    -b\n    +wrong", files: map[string]string{"net/b.c": "right\n"}},
 	{name: "column diff", message: "net: shows a diff at the margin\n\ndiff --git a/net/b.c b/net/b.c\n--- a/net/b.c\n+++ b/net/b.c\n@@ -1 +1 @@\n-never\n+was", files: map[string]string{"net/b.c": "right\n"}},
+	{name: "margin", message: "net: shows a diff that fits\n\ndiff --git a/net/b.c b/net/b.c\n--- a/net/b.c\n+++ b/net/b.c\n@@ -1 +1 @@\n-b\n+shown", files: map[string]string{"Makefile": "all: y\n"}},
+	{name: "margin taken", message: "net: shows a diff that fits", files: map[string]string{"Makefile": "all: y\n", "net/b.c": "shown\n"}},
 	{name: "rename", message: "lib: move" + signedOff, files: map[string]string{"lib/big.c": "", "lib/deep/er/big2.c": numbered(60, map[int]string{30: "moved\n"})}},
 	{name: "copy", message: "lib: copy" + signedOff, files: map[string]string{"lib/big.c": numbered(60, map[int]string{5: "five\n"}), "lib/copy.c": numbered(60, map[int]string{30: "copied\n"})}},
 	{name: "rewrite", message: "lib: rewrite" + signedOff, files: map[string]string{"lib/big.c": strings.Repeat("all new\n", 30)}},
@@ -123,7 +130,7 @@ func symlink(t testing.TB, target, name string) {
 
 func newCorpus(t testing.TB) *corpus {
 	t.Helper()
-	c := &corpus{made: map[string]string{}, clone: newClone(t, map[string]string{
+	c := &corpus{made: map[string]string{}, trees: map[string][]string{}, clone: newClone(t, map[string]string{
 		"net/tab.c": tabC, "net/b.c": "b\n", "lib/big.c": numbered(60, nil), "doc/x y.txt": "x\n", "bin": binary, "Makefile": "all:\n",
 		"crlf.txt": "1\r\n2\r\n3\r\n4\r\n", "utf8.txt": "é\nx\ny\n", "latin.txt": "caf\xe9\nx\n", "noeol": "1\n2\n3",
 	})}
@@ -231,7 +238,6 @@ type specimen struct {
 	// git says why git am does otherwise; "" means that it must do the same: take it
 	// to the same trees, subjects and authors, or refuse it too.
 	git string
-
 	// author and subject are what must come out where it is not the good commit's.
 	author, subject string
 	warn            string   // in a warning of ours; "" for none
@@ -426,7 +432,7 @@ func headerCases(c *corpus) []specimen {
 func diffCases(c *corpus) []specimen {
 	var list []specimen
 	for _, ch := range changes {
-		if ch.on == "" && !slices.Contains([]string{"column diff", "nul"}, ch.name) {
+		if ch.on == "" && !slices.Contains([]string{"column diff", "margin", "nul"}, ch.name) {
 			list = append(list, specimen{name: "kind " + ch.name, mail: c.format(ch.name, "-M", "-C", "-B"), good: ch.name, git: map[string]string{"crlf file": "it takes the CR off every line without --keep-cr"}[ch.name]})
 		}
 	}
@@ -477,6 +483,7 @@ func diffCases(c *corpus) []specimen {
 			return "--b\nContent-Type: text/x-patch\n\n" + s + "--b\nContent-Type: text/x-patch; name=2.diff\nContent-Transfer-Encoding: base64\n\n" + base64Lines(diff("delete")) + "--b--\n"
 		}), good: "fix and delete"},
 		{name: "a diff at the margin of the message", mail: c.format("column diff"), refused: []string{"mail", "net/b.c:1"}},
+		{name: "a diff at the margin that fits", mail: c.format("margin"), good: "margin taken"},
 		{name: "cut in a hunk", mail: c.mbox("fix", "", func(s string) string { return upTo(s, "\t\tl = l->next;") }), refused: []string{"mail 1", "line 18"}},
 		{name: "cut behind the header of a hunk", mail: c.mbox("fix", "", func(s string) string {
 			return upTo(s, "\n \twhile (l)") + "\n"
@@ -507,6 +514,8 @@ func diffCases(c *corpus) []specimen {
 		{name: "a link to an absolute path", mail: mail("diff --git a/net/l b/net/l\nnew file mode 120000\n--- /dev/null\n+++ b/net/l\n@@ -0,0 +1 @@\n+/etc/passwd\n\\ No newline at end of file\n"), refused: []string{"mail 1", `"net/l"`, "link"}, git: "it only looks at names"},
 		{name: "through a link of the tree", mail: mail("diff --git a/way/x b/way/x\nnew file mode 100644\n--- /dev/null\n+++ b/way/x\n@@ -0,0 +1 @@\n+x\n"), refused: []string{"way"}},
 		{name: "through a link of the series", mail: mail("diff --git a/l b/l\nnew file mode 120000\n--- /dev/null\n+++ b/l\n@@ -0,0 +1 @@\n+net\n\\ No newline at end of file\n") + mail("diff --git a/l/b.c b/l/b.c\n--- a/l/b.c\n+++ b/l/b.c\n@@ -1 +1 @@\n-b\n+x\n"), refused: []string{"mail 2", "l/b.c"}},
+		{name: "a path that is too long", mail: c.replaced("new", "net/new/deep/n.c", "net/"+strings.Repeat("a/", 2100)+"n.c"), refused: []string{"mail 1", "bytes long"}},
+		{name: "a link that is a binary", mail: mail("diff --git a/l b/l\nnew file mode 120000\nindex 0000000000000000000000000000000000000000..1111111111111111111111111111111111111111\nGIT binary patch\nliteral 2\nJcmYdfU|;|M00IC2\n\nliteral 0\nHcmV?d00001\n\n"), refused: []string{"mail 1", "symbolic link"}},
 		{name: "a submodule", mail: mail("diff --git a/sub b/sub\nnew file mode 160000\nindex 0000000..1111111\n--- /dev/null\n+++ b/sub\n@@ -0,0 +1 @@\n+Subproject commit 0123456789012345678901234567890123456789\n"), refused: []string{"mail 1", "submodule"}, git: "x"},
 		{name: "a new file that is there", mail: mail(b("new file mode 100644\n--- /dev/null\n+++ b/net/b.c\n@@ -0,0 +1 @@\n+x\n")), refused: []string{"net/b.c: the file exists already"}},
 		{name: "a hunk in the wrong place", mail: c.mbox("fix", "", func(s string) string {
@@ -580,6 +589,24 @@ type outcome struct {
 	trees, subjects, authors []string
 }
 
+// stack returns the trees that patches make. Most mails hold one of a few diffs.
+func (c *corpus) stack(t *testing.T, patches []Patch) ([]string, error) {
+	var key strings.Builder
+	for _, p := range patches {
+		fmt.Fprintf(&key, "%d %s", len(p.Data), p.Data)
+	}
+	if trees, ok := c.trees[key.String()]; ok {
+		return trees, nil
+	}
+	made, err := Stack(t.Context(), c.repo, c.base, patches)
+	if err != nil {
+		return nil, err
+	}
+	trees := strings.Fields(c.git(append([]string{"show", "-s", "--format=%T"}, made...)...))
+	c.trees[key.String()] = trees
+	return trees, nil
+}
+
 // ours reads a mailbox with this package.
 func (c *corpus) ours(t *testing.T, s specimen, file string) (outcome, string, error) {
 	var o outcome
@@ -587,8 +614,7 @@ func (c *corpus) ours(t *testing.T, s specimen, file string) (outcome, string, e
 	if err != nil {
 		return o, "", err
 	}
-	made, err := Stack(t.Context(), c.repo, c.base, box.Patches)
-	if err != nil {
+	if o.trees, err = c.stack(t, box.Patches); err != nil {
 		return o, "", err
 	}
 	mails, err := Mails(file, []byte(s.mail), MailOptions{MboxRD: len(s.args) > 0})
@@ -596,7 +622,6 @@ func (c *corpus) ours(t *testing.T, s specimen, file string) (outcome, string, e
 		t.Fatal(err)
 	}
 	warnings := box.Warnings
-	o.trees = strings.Fields(c.git(append([]string{"show", "-s", "--format=%T"}, made...)...))
 	for _, p := range box.Patches {
 		o.subjects = append(o.subjects, p.Subject)
 		warnings = append(warnings, p.Warnings...)
@@ -628,6 +653,33 @@ func (c *corpus) theirs(s specimen, file string) (outcome, error) {
 		o.trees, o.subjects, o.authors = append(o.trees, f[0]), append(o.subjects, f[1]), append(o.authors, f[2])
 	}
 	return o, nil
+}
+
+// sameInfo compares the subject and the author of one mail with what git
+// mailinfo reads.
+func (c *corpus) sameInfo(t *testing.T, file string, got outcome) {
+	t.Helper()
+	dir := t.TempDir()
+	if _, err := c.try("mailsplit", "-o"+dir, file); err != nil {
+		return // it is no mailbox for git
+	}
+	mail, err := os.ReadFile(filepath.Join(dir, "0001"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	err = c.repo.Do(t.Context(), gitx.Command{Args: []string{"mailinfo", filepath.Join(dir, "msg"), filepath.Join(dir, "patch")}, Stdin: bytes.NewReader(mail), Stdout: &out})
+	if err != nil {
+		return // git cannot read it
+	}
+	name, address, _ := strings.Cut(strings.TrimSuffix(got.authors[0], ">"), " <")
+	want := fmt.Sprintf("Author: %s\nEmail: %s\nSubject: %s\n", name, address, got.subjects[0])
+	if name == "" {
+		want = fmt.Sprintf("Subject: %s\n", got.subjects[0])
+	}
+	if !strings.HasPrefix(out.String(), want) {
+		t.Errorf("git mailinfo has %q, want %q", out.String(), want)
+	}
 }
 
 // wanted is what must come out of a specimen.
@@ -686,6 +738,9 @@ func TestCorpus(t *testing.T) {
 			}
 			am, amErr := c.theirs(s, file)
 			same := (err != nil) == (amErr != nil) && got.equal(am)
+			if err == nil && amErr != nil && len(got.authors) == 1 {
+				c.sameInfo(t, file, got)
+			}
 			if same != (s.git == "") {
 				t.Errorf("git am: %+q, %v\nours:   %+q, %v\nwhy not the same: %q", am, amErr, got, err, s.git)
 			}
@@ -700,4 +755,123 @@ func upTo(s, end string) string {
 		panic(fmt.Sprintf("%q is not in %q", end, s))
 	}
 	return before
+}
+
+// TestCorpusFiles has what a mailbox is kept in: git am is given the same mails.
+func TestCorpusFiles(t *testing.T) {
+	c := newClone(t, map[string]string{"net/a.c": numbered(40, nil)})
+	mails := series("PATCH 1/3", "PATCH 2/3", "PATCH 3/3")
+	var z bytes.Buffer
+	for _, m := range mails { // a member for each, as `cat *.gz` makes
+		w := gzip.NewWriter(&z)
+		_, _ = w.Write([]byte(m))
+		_ = w.Close()
+	}
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"box.gz": z.String(), "box": strings.Join(mails, ""), "cut.gz": z.String()[:z.Len()-4], "changed.gz": strings.Replace(z.String(), z.String()[40:44], "\x00\x01\x02\x03", 1),
+		"maildir/tmp/x": mails[0], "maildir/new/10.x": withoutFrom(mails[2]), "maildir/cur/9.x:2,S": withoutFrom(mails[1]), "maildir/cur/1.x:2,": withoutFrom(mails[0]),
+		"gone/cur/1": "", "gone/new/1": mails[0], "utf16": utf16(strings.Join(mails, "")),
+	} {
+		file := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		writeFile(t, file, text)
+	}
+	for name, s := range map[string]struct{ git, refused string }{
+		"box":        {git: "box"},
+		"box.gz":     {git: "box"}, // unpacked
+		"maildir":    {git: "maildir"},
+		"cut.gz":     {refused: "it is cut short"},
+		"changed.gz": {refused: "changed.gz"},
+		"gone":       {refused: "gone/cur/1"},
+		"utf16":      {refused: "UTF-16"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			patches, err := ReadSeries([]string{filepath.Join(dir, name)})
+			if s.refused != "" {
+				if err == nil || !strings.Contains(err.Error(), s.refused) {
+					t.Errorf("error %v, want %q", err, s.refused)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.git("checkout", "-q", "--force", "--detach", c.base)
+			c.git("am", "-q", filepath.Join(dir, s.git))
+			sameAsAm(t, c, patches, strings.Fields(c.git("rev-list", "--reverse", c.base+"..HEAD")))
+		})
+	}
+}
+
+// withoutFrom is a mail as a maildir has it.
+func withoutFrom(mail string) string {
+	_, rest, _ := strings.Cut(mail, "\n")
+	return rest
+}
+
+// FuzzMail reads one mail and all that can be asked of it.
+func FuzzMail(f *testing.F) {
+	diff := fixDiff(12, "x\n")
+	for _, from := range []string{"Jane Doe <j@e>", `"Doe, \"J\"" <j@e> (x)`, "=?utf-8?q?Z=C3=AB?= <z@e>, other", "nobody", "<>", "a@b@c <d@e> f@g", "\xeb (x) y@z"} {
+		f.Add("From: "+from+"\nSubject: [PATCH] x\n", "From: "+from+"\nSubject: a\n b\n\n"+diff)
+	}
+	f.Add("Content-Type: message/rfc822\n", "Content-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: application/octet-stream\nContent-Transfer-Encoding: base64\n\n"+base64Lines(diff)+"YQ==\nYQ==\n--b--\n")
+	f.Add("Content-Transfer-Encoding: quoted-printable\n", "[PATCH] x\n>From "+strings.Repeat("0", 40)+" Mon Sep 17 00:00:00 2001\n"+strings.ReplaceAll(qp(diff), "=\n", "= \t\n"))
+	f.Add("Content-Type: text/html\n", "diff --cc x\n@@@ -1,1 -1,1 +1,1 @@@\n")
+	f.Add("Subject: x\n", strings.NewReplacer("a/net", "net", "b/net", "net").Replace(diff))
+	f.Fuzz(func(t *testing.T, head, body string) {
+		m, err := parseMail(1, 1, []byte(head+"\n"+body))
+		if err != nil {
+			return
+		}
+		if a := m.Author(); strings.ContainsAny(a, "\n\x00") || !utf8.ValidString(a) || a != "" && !strings.HasSuffix(a, ">") {
+			t.Errorf("author %q", a)
+		}
+		if !utf8.ValidString(m.Subject()) || !utf8.ValidString(m.Text()) {
+			t.Errorf("not UTF-8: %q, %q", m.Subject(), m.Text())
+		}
+		if !m.HasDiff() && !strings.HasPrefix(m.noDiff(), "no diff in it") {
+			t.Errorf("no diff: %q", m.noDiff())
+		}
+		p, err := m.Patch("f")
+		if err != nil {
+			return
+		}
+		for _, name := range p.Files {
+			if !filepath.IsLocal(name) {
+				t.Errorf("accepted path %q", name)
+			}
+		}
+	})
+}
+
+// FuzzDecode has the decoders: what was encoded comes back, and the lines of what
+// is prefixed stay where they are.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte("a = b\t\n\xff\r\n="))
+	f.Add([]byte("diff --git x y z\nrename from x\nrename to y z\n--- x\n+++ y z\n@@ -1 +1 @@\n--- a\n+++ b\n"))
+	f.Add([]byte("diff --git \"a\\t\" \"a\\t\"\n--- \"a\\t\"\n+++ \"a\\t\"\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if got, unpadded, err := decodeBase64([]byte(base64Lines(string(data))), 1); err != nil || unpadded || !bytes.Equal(got, data) {
+			t.Errorf("base64 of %q is %q, %v", data, got, err)
+		}
+		text := bytes.ReplaceAll(data, []byte("\r"), nil)
+		if got := decodeQP([]byte(qp(string(text)))); !bytes.Equal(got, text) {
+			t.Errorf("quoted-printable of %q is %q", text, got)
+		}
+		if got := decodeQP(data); len(got) > len(data) {
+			t.Errorf("decodeQP(%q) = %q", data, got)
+		}
+		out, changed, err := addPrefixes(data)
+		if err == nil && (bytes.Count(out, []byte("\n")) != bytes.Count(data, []byte("\n")) || !changed && !bytes.Equal(out, data)) {
+			t.Errorf("addPrefixes(%q) = %q", data, out)
+		}
+		ParseTag(string(data))
+		if s := cleanSubject(string(data)); !utf8.ValidString(s) || strings.ContainsAny(s, "\n\x00\x1b") {
+			t.Errorf("subject %q", s)
+		}
+	})
 }

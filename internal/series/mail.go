@@ -433,10 +433,10 @@ func (m Mail) Author() string {
 	if text := m.plainText(); diffStart.Match(text) {
 		message, _ := cutMessage(text)
 		if from := mailHeader(bodyHeader(message), "From"); from != "" {
-			return author(from)
+			return oneLine(author(from))
 		}
 	}
-	return author(mailHeader(m.head, "From"))
+	return oneLine(author(mailHeader(m.head, "From")))
 }
 
 // plainText is the text of the mail's parts as it was sent, byte for byte.

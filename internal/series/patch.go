@@ -290,16 +290,19 @@ func cleanSubject(s string) string {
 		}
 		s = s[at[1]:]
 	}
-	return strings.Map(printable, strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?"))
+	return oneLine(s)
 }
 
-// printable takes the place of what a commit's title cannot have, or what would
-// do something to a terminal.
-func printable(r rune) rune {
-	if unicode.IsControl(r) {
-		return '?'
-	}
-	return r
+// oneLine is s in valid UTF-8 and without what a commit's title cannot have, or
+// what would do something to a terminal.
+func oneLine(s string) string {
+	s = strings.ToValidUTF8(strings.Join(strings.Fields(s), " "), "?")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return '?'
+		}
+		return r
+	}, s)
 }
 
 // listFiles fills Files and refuses paths that are none of a kernel tree's.
@@ -401,9 +404,15 @@ func checkLink(f *gitdiff.File) error {
 // gitFolder is a name that is .git, on any file system git knows.
 var gitFolder = regexp.MustCompile(`(?i)^(\.git|git~[0-9]+)([. ]*$|[:\\])`)
 
+// maxPath is the longest name of a file that Linux takes, in bytes.
+const maxPath = 4095
+
 // checkPath refuses a path that leaves the tree or reaches into a .git folder.
 // git apply refuses them as well; here the error comes before anything runs.
 func checkPath(name string) error {
+	if len(name) > maxPath {
+		return fmt.Errorf("refused path %.100q...: it is %d bytes long", name, len(name))
+	}
 	bad := path.IsAbs(name) || strings.ContainsAny(name, "\x00\n")
 	for _, part := range strings.Split(name, "/") {
 		bad = bad || part == "" || part == "." || part == ".." || gitFolder.MatchString(part)

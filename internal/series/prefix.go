@@ -46,7 +46,7 @@ func prefixLines(data []byte) []byte {
 		case bytes.HasPrefix(line, []byte("diff --git ")):
 			header = true
 			if a, b, ok := bareNames(data[at-len(line)+len("diff --git "):]); ok {
-				out = slices.Concat(out, []byte("diff --git "), prefixed("a/", a), []byte(" "), prefixed("b/", b), []byte("\n"))
+				out = append(out, slices.Concat([]byte("diff --git "), prefixed("a/", a), []byte(" "), prefixed("b/", b), line[len(bytes.TrimSuffix(line, []byte("\n"))):])...)
 				continue
 			}
 		case bytes.HasPrefix(line, []byte("@@ -")):

@@ -3,6 +3,7 @@ package series
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -47,10 +48,10 @@ func parseQuilt(data []byte) ([]string, error) {
 	number := 0
 	for line := range strings.Lines(string(data)) {
 		number++
-		if i := strings.Index(line, "#"); i == 0 || i > 0 && (line[i-1] == ' ' || line[i-1] == '\t') {
-			line = line[:i]
-		}
 		words := strings.Fields(line)
+		if i := slices.IndexFunc(words, func(w string) bool { return w[0] == '#' }); i >= 0 {
+			words = words[:i]
+		}
 		if len(words) == 0 {
 			continue
 		}
