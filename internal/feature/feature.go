@@ -57,7 +57,9 @@ func Missing(transcript []byte) []Need {
 		line := strings.TrimRight(string(raw[:min(len(raw), maxLine)]), " \t\r")
 		if text, ok := traced(line); ok {
 			recent = append(recent, commands(text, 0)...)
-			recent = slices.Clone(recent[max(0, len(recent)-maxBack):])
+			if old := len(recent) - maxBack; old > 0 {
+				recent = slices.Delete(recent, 0, old)
+			}
 			continue
 		}
 		f, ok := failure(line, recent)
@@ -85,10 +87,10 @@ func traced(line string) (string, bool) {
 
 // failure returns the need that an error line tells of.
 func failure(line string, recent []command) (Need, bool) {
-	if line == "" || !suspect.MatchString(line) {
-		return Need{}, false
-	}
 	for _, e := range messages {
+		if !slices.ContainsFunc(e.has, func(word string) bool { return strings.Contains(line, word) }) {
+			continue
+		}
 		m := e.re.FindStringSubmatch(line)
 		if m == nil {
 			continue

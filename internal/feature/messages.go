@@ -9,15 +9,12 @@ import (
 
 // message is a kind of error line.
 type message struct {
+	has   []string // one of them is in every such line: most lines are seen through by this
 	re    *regexp.Regexp
 	tools []string // whose command is looked for before it; none is any
 	trace bool     // it says nothing without that command
 	need  func(c command, m []string) (feature, bool)
 }
-
-// suspect is in every line that a message matches; the rest of a transcript, which
-// is most of it, costs this one look.
-var suspect = regexp.MustCompile(`(?i)not supported|unknown|not found|no such|not implemented|not available|not enabled|not exist|kernel error|cannot|can't|failed|missing|unable|nonexistent|built in`)
 
 // iproute are the tools that print what the kernel answered over rtnetlink.
 var iproute = []string{"ip", "tc", "bridge", "ss", "devlink"}
@@ -26,31 +23,31 @@ var iproute = []string{"ip", "tc", "bridge", "ss", "devlink"}
 // what ethtool says of a device, and "Cannot find device", which is what follows
 // from a device that was not made.
 var messages = []message{
-	{re: regexp.MustCompile(`^(?:Error: |RTNETLINK answers: )?Unknown device type`), tools: []string{"ip"}, need: unknownKind},
-	{re: regexp.MustCompile(`^Error: Specified qdisc (?:kind is unknown|not found)`), tools: []string{"tc"}, need: unknownQdisc},
-	{re: regexp.MustCompile(`^Error: (?:TC classifier not found|Specified filter kind (?:is unknown|not found)|Failed to load TC classifier)`), tools: []string{"tc"}, need: unknownClassifier},
-	{re: regexp.MustCompile(`^Error: Failed to load TC action module`), tools: []string{"tc"}, need: unknownAction},
-	{re: regexp.MustCompile(`^Error: (?:Specified )?(?:l|L)wt encapsulation type not supported|^Error: LWT encapsulation type not supported|^Error: Unknown (?:lwt|LWT) encapsulation type`), tools: []string{"ip"}, need: named("route", "LWTUNNEL")},
-	{re: regexp.MustCompile(`^Error: Multipath support not enabled in kernel`), tools: []string{"ip"}, need: named("route", "IP_ROUTE_MULTIPATH")},
-	{re: regexp.MustCompile(`^Error: Requested (?:type|mode) not found`), tools: []string{"ip"}, trace: true, need: only("xfrm")},
-	{re: regexp.MustCompile(`\bCONFIG_([A-Z0-9_]{2,60}) (?:is )?(?:not enabled|not set|missing|disabled)`), need: symbolNamed},
-	{re: regexp.MustCompile(`^RTNETLINK answers: (?:Operation not supported|Protocol not supported|No such file or directory)$`), tools: iproute, trace: true, need: answered},
-	{re: regexp.MustCompile(`^Cannot open netlink socket: Protocol not supported|^Failed to connect to devlink Netlink`), tools: iproute, trace: true, need: words},
-	{re: regexp.MustCompile(`^add tunnel "[^"]*" failed: (?:No such device|Operation not supported)`), tools: []string{"ip"}, trace: true, need: words},
-	{re: regexp.MustCompile(`^open: No such file or directory$|^open: No such device$`), tools: []string{"ip"}, trace: true, need: only("tun")},
-	{re: regexp.MustCompile(`Could not process rule: (?:Operation not supported|Protocol not supported|No such file or directory)`), tools: []string{"nft", "iptables-nft", "ip6tables-nft"}, need: nftRule},
-	{re: regexp.MustCompile(`(?:Unable to initialize Netlink socket|cache initialization failed|Failed to initialize nft|\(nf_tables\): [^:]*): (?:Protocol|Operation) not supported`), need: named("nftables", "NF_TABLES")},
-	{re: regexp.MustCompile(`(?:can't|unable to) initialize ((?:ip|ip6|eb|arp)tables) table|(?:can't|unable to) initialize table|[Tt]able does not exist \(do you need to insmod|The kernel doesn't support a certain ebtables extension`), need: xtables},
-	{re: regexp.MustCompile(`Extension \S+ revision \d+ not supported, missing kernel module|Couldn't load (?:match|target) .*kernel`), need: named("netfilter", "NETFILTER_XTABLES")},
-	{re: regexp.MustCompile(`^ipset v?\S+: (?:Kernel error received: (?:set type (?:does )?not supported|Operation not supported|Protocol not supported)|Cannot open session to kernel)`), need: named("ipset", "IP_SET")},
-	{re: regexp.MustCompile(`^Can't initialize ipvs: |^Are you sure that IP Virtual Server is built`), need: named("ipvs", "IP_VS")},
-	{re: regexp.MustCompile(`^Unable to (?:access|modify) interface(?: \S+)?: Protocol not supported`), need: named("wireguard", "WIREGUARD")},
-	{re: regexp.MustCompile(`modprobe: (?:FATAL: |ERROR: )?(?i:module) '?([\w.-]+)'? not found|modprobe: can't load module ([\w.-]+)`), tools: []string{"modprobe"}, need: moduleNamed},
-	{re: regexp.MustCompile(`(?:modprobe|insmod): (?:command )?not found$`), tools: []string{"modprobe", "insmod"}, trace: true, need: moduleAsked},
-	{re: regexp.MustCompile(`^sysctl: (?:cannot stat |error: |unknown oid )?['"]?([\w./-]+)['"]?(?:: No such file or directory| is an unknown key)`), tools: []string{"sysctl"}, need: sysctlKey},
-	{re: regexp.MustCompile(`(/(?:proc|sys|dev)/[^\s:'",]+)['"]?: (?:No such (?:file or directory|device)|Directory nonexistent|nonexistent directory)`), need: missingPath},
-	{re: regexp.MustCompile(`(?i:bpf).*Function not implemented|Function not implemented`), need: notImplemented},
-	{re: regexp.MustCompile(`(?i)(?:Address family not supported by protocol|Protocol not supported|Protocol not available|Can't open handler)`), need: socket},
+	{has: []string{"nknown device type"}, re: regexp.MustCompile(`^(?:Error: |RTNETLINK answers: )?Unknown device type`), tools: []string{"ip"}, need: unknownKind},
+	{has: []string{"Specified qdisc"}, re: regexp.MustCompile(`^Error: Specified qdisc (?:kind is unknown|not found)`), tools: []string{"tc"}, need: unknownQdisc},
+	{has: []string{"TC classifier", "filter kind"}, re: regexp.MustCompile(`^Error: (?:TC classifier not found|Specified filter kind (?:is unknown|not found)|Failed to load TC classifier)`), tools: []string{"tc"}, need: unknownClassifier},
+	{has: []string{"TC action module"}, re: regexp.MustCompile(`^Error: Failed to load TC action module`), tools: []string{"tc"}, need: unknownAction},
+	{has: []string{"ncapsulation type"}, re: regexp.MustCompile(`^Error: (?:Specified )?(?:l|L)wt encapsulation type not supported|^Error: LWT encapsulation type not supported|^Error: Unknown (?:lwt|LWT) encapsulation type`), tools: []string{"ip"}, need: named("route", "LWTUNNEL")},
+	{has: []string{"Multipath support"}, re: regexp.MustCompile(`^Error: Multipath support not enabled in kernel`), tools: []string{"ip"}, need: named("route", "IP_ROUTE_MULTIPATH")},
+	{has: []string{"Requested "}, re: regexp.MustCompile(`^Error: Requested (?:type|mode) not found`), tools: []string{"ip"}, trace: true, need: only("xfrm")},
+	{has: []string{"CONFIG_"}, re: regexp.MustCompile(`\bCONFIG_([A-Z0-9_]{2,60}) (?:is )?(?:not enabled|not set|missing|disabled)`), need: symbolNamed},
+	{has: []string{"RTNETLINK answers: "}, re: regexp.MustCompile(`^RTNETLINK answers: (?:Operation not supported|Protocol not supported|No such file or directory)$`), tools: iproute, trace: true, need: answered},
+	{has: []string{"netlink socket", "devlink Netlink"}, re: regexp.MustCompile(`^Cannot open netlink socket: Protocol not supported|^Failed to connect to devlink Netlink`), tools: iproute, trace: true, need: words},
+	{has: []string{"add tunnel"}, re: regexp.MustCompile(`^add tunnel "[^"]*" failed: (?:No such device|Operation not supported)`), tools: []string{"ip"}, trace: true, need: words},
+	{has: []string{"open: No such"}, re: regexp.MustCompile(`^open: No such file or directory$|^open: No such device$`), tools: []string{"ip"}, trace: true, need: only("tun")},
+	{has: []string{"Could not process rule"}, re: regexp.MustCompile(`Could not process rule: (?:Operation not supported|Protocol not supported|No such file or directory)`), tools: []string{"nft", "iptables-nft", "ip6tables-nft"}, need: nftRule},
+	{has: []string{"not supported"}, re: regexp.MustCompile(`(?:Unable to initialize Netlink socket|cache initialization failed|Failed to initialize nft|\(nf_tables\): [^:]*): (?:Protocol|Operation) not supported`), need: named("nftables", "NF_TABLES")},
+	{has: []string{"initialize", "able does not exist", "ebtables extension"}, re: regexp.MustCompile(`(?:can't|unable to) initialize ((?:ip|ip6|eb|arp)tables) table|(?:can't|unable to) initialize table|[Tt]able does not exist \(do you need to insmod|The kernel doesn't support a certain ebtables extension`), need: xtables},
+	{has: []string{"kernel"}, re: regexp.MustCompile(`Extension \S+ revision \d+ not supported, missing kernel module|Couldn't load (?:match|target) .*kernel`), need: named("netfilter", "NETFILTER_XTABLES")},
+	{has: []string{"ipset "}, re: regexp.MustCompile(`^ipset v?\S+: (?:Kernel error received: (?:set type (?:does )?not supported|Operation not supported|Protocol not supported)|Cannot open session to kernel)`), need: named("ipset", "IP_SET")},
+	{has: []string{"initialize ipvs"}, re: regexp.MustCompile(`^Can't initialize ipvs: `), need: named("ipvs", "IP_VS")},
+	{has: []string{"interface"}, re: regexp.MustCompile(`^Unable to (?:access|modify) interface(?: \S+)?: Protocol not supported`), need: named("wireguard", "WIREGUARD")},
+	{has: []string{"modprobe"}, re: regexp.MustCompile(`modprobe: (?:FATAL: |ERROR: )?(?i:module) '?([\w.-]+)'? not found|modprobe: can't load module ([\w.-]+)`), tools: []string{"modprobe"}, need: moduleNamed},
+	{has: []string{"not found"}, re: regexp.MustCompile(`(?:modprobe|insmod): (?:command )?not found$`), tools: []string{"modprobe", "insmod"}, trace: true, need: moduleAsked},
+	{has: []string{"sysctl"}, re: regexp.MustCompile(`^sysctl: (?:cannot stat |error: |unknown oid )?['"]?([\w./-]+)['"]?(?:: No such file or directory| is an unknown key)`), tools: []string{"sysctl"}, need: sysctlKey},
+	{has: []string{"irectory", "No such device"}, re: regexp.MustCompile(`(/(?:proc|sys|dev)/[^\s:'",]+)['"]?: (?:No such (?:file or directory|device)|Directory nonexistent|nonexistent directory)`), need: missingPath},
+	{has: []string{"Function not implemented"}, re: regexp.MustCompile(`^.*Function not implemented`), need: notImplemented},
+	{has: []string{"not supported", "not available", "open handler"}, re: regexp.MustCompile(`(?:Address family not supported by protocol|[Pp]rotocol not (?:supported|available)|Can't open handler)`), need: socket},
 }
 
 // named returns the need of a message that says what it is about. The command may
