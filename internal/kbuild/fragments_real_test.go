@@ -51,7 +51,7 @@ func TestRealFragments(t *testing.T) {
 		t.Fatal(err)
 	}
 	shared := testkernel.Fragments(t)
-	plain, err := kbuild.Configure(ctx, dir, version, kbuild.Request{Fragments: shared})
+	plain, err := kbuild.Configure(ctx, dir, version, kbuild.Request{Base: tiny, Fragments: shared})
 	if err != nil {
 		t.Fatal(err)
 	}
