@@ -260,10 +260,13 @@ func packFile(from, to string, total *int64) (out []initramfs.File, err error) {
 }
 
 // missing says what a transcript shows that the guest lacks, each with what adds
-// it.
-func missing(transcript string) []string {
+// it, but for the fragments that the kernel has.
+func missing(transcript string, has []string) []string {
 	var out []string
 	for _, n := range feature.Missing([]byte(transcript)) {
+		if n.Fragment != "" && slices.Contains(has, n.Fragment) {
+			continue
+		}
 		text := fmt.Sprintf("line %d of the transcript, %q: the kernel lacks %s", n.Line, shorten(n.Text), n.Why)
 		if n.Fragment != "" {
 			text = fmt.Sprintf("line %d of the transcript, %q: add --kconfig %s", n.Line, shorten(n.Text), n.Fragment)

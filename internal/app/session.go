@@ -597,7 +597,7 @@ func (s *session) transcribe(dir, name string, t *trial) error {
 	if err := os.WriteFile(filepath.Join(dir, transcriptName), []byte(t.output), 0o600); err != nil {
 		return err
 	}
-	for _, text := range missing(t.output) {
+	for _, text := range missing(t.output, s.opts.Config.Extra) {
 		if t.outcome.Status == measure.Untestable {
 			t.outcome.Reason += "; " + text
 		} else {
