@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
@@ -33,9 +34,12 @@ func main() {
 	os.Exit(code)
 }
 
+// secondSignal is how long after the first signal another one means the same.
+const secondSignal = time.Second
+
 // signalContext ends its context at the first Ctrl-C, SIGTERM or SIGHUP, so
-// that everything is cleaned up; a second one ends the process at once, which
-// the guards of package proc survive.
+// that everything is cleaned up; a second one, a second later, ends the process
+// at once, which the guards of package proc survive.
 func signalContext() (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 1)
@@ -43,8 +47,10 @@ func signalContext() (context.Context, func()) {
 	go func() {
 		select {
 		case <-ch:
-			signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 			cancel()
+			// One Ctrl-C may come twice: from the terminal, and from who started us.
+			time.Sleep(secondSignal)
+			signal.Reset(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 		case <-ctx.Done():
 		}
 	}()

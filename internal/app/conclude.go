@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/kbisect/kbisect/internal/bisect"
 	"github.com/kbisect/kbisect/internal/report"
@@ -482,7 +481,7 @@ func (h *hunt) summarize(res *report.Result) {
 		}
 	}
 	res.Warnings = slices.Concat(h.warnings, res.Warnings, h.drift.warnings, h.notices)
-	h.costs.Seconds = time.Since(h.begun).Seconds()
+	h.costs.Seconds = h.session.spent().Seconds()
 	res.Costs = h.costs
 	res.Environment = h.environment()
 }

@@ -57,6 +57,6 @@ func (p *Plan) searchCost() string {
 	n := bits.Len(uint(len(p.span.revisions) - 1))
 	builds := guessFullBuild + time.Duration(n+1)*guessVariant
 	runs := 2*p.opts.leastRuns() + 2*n + confirmRuns
-	return fmt.Sprintf("about %d kernels to build or find in the cache, %s if none is there\nat least %d runs, about %s and their workloads; a closer prediction follows when the ends are measured",
+	return fmt.Sprintf("about %d kernels to build or find in the cache, %s if none is there\nabout %d runs, %s and their workloads; a closer prediction follows when the ends are measured",
 		n+2, ui.Span(builds), runs, ui.Span(time.Duration(runs)*guessBoot))
 }

@@ -144,11 +144,16 @@ func Resume(ctx context.Context, env *Env, id string) (*report.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	builds, err := st.Builds(ctx, r.ID)
+	if err != nil {
+		return nil, err
+	}
 	j, err := st.Resume(ctx, r.ID)
 	if err != nil {
 		return nil, err
 	}
 	s := p.session(st, j, outcomes)
+	s.countEarlier(builds, outcomes)
 	finished := len(outcomes)
 	for _, o := range outcomes {
 		if o.Status == measure.Infra.String() {

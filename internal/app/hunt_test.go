@@ -359,7 +359,7 @@ func TestHuntResume(t *testing.T) {
 	w := fast(newWorld(t))
 	ids := w.chain(8, 5)
 	o := w.search("HEAD~8", "HEAD")
-	w.names(o, ids[5])
+	builds := w.names(o, ids[5]).Costs.Builds
 	whole := len(w.boots)
 	for stop := 1; stop < whole; stop += 2 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -380,6 +380,9 @@ func TestHuntResume(t *testing.T) {
 		}
 		if n := len(w.boots) - 1; n > whole+1 || res.Costs.Runs != n {
 			t.Errorf("stopped at boot %d: %d boots, %d runs in the result, without a stop %d", stop, n, res.Costs.Runs, whole)
+		}
+		if c := res.Costs; c.Builds != builds || c.Seconds < c.RunSeconds {
+			t.Errorf("stopped at boot %d: %d builds in the result, without a stop %d; %g s in all, %g s of runs", stop, c.Builds, builds, c.Seconds, c.RunSeconds)
 		}
 	}
 }

@@ -265,8 +265,8 @@ func (o *RunOptions) checkSearch() error {
 	case !slices.Contains([]string{"", StrategyBayes, StrategySPRT}, o.Strategy):
 		return Usagef("", "--strategy %q: want %s or %s", o.Strategy, StrategyBayes, StrategySPRT)
 	}
-	for _, path := range o.Paths {
-		if path == "" || strings.HasPrefix(path, "-") {
+	for _, path := range slices.Concat(o.Paths, o.Suspect) {
+		if path == "" || strings.HasPrefix(path, "-") || !filepath.IsLocal(path) {
 			return Usagef("", "%q is no path of the kernel tree", path)
 		}
 	}

@@ -36,7 +36,9 @@ type session struct {
 	trials  int                 // journalled so far, numbers the folders
 	env0    *report.Environment // of the first measured run; all others must equal it
 	costs   report.Costs
-	notices []string // what the console said, for the result's warnings
+	built   map[string]bool // revisions that an earlier sitting of this run built
+	before  time.Duration   // spent in earlier sittings, but for what they spent beside builds and runs
+	notices []string        // what the console said, for the result's warnings
 }
 
 // pinned is what a run is resumed from: the question, and the commit that a
@@ -178,7 +180,7 @@ func (s *session) measureAll(ctx context.Context) (*report.Result, error) {
 		res.Verdict = report.Overall(res.Comparisons)
 	}
 	res.Warnings = append(slices.Clone(s.warnings), s.notices...)
-	s.costs.Seconds = time.Since(s.begun).Seconds()
+	s.costs.Seconds = s.spent().Seconds()
 	res.Costs = s.costs
 	res.Environment = s.environment()
 	return res, nil
@@ -267,7 +269,9 @@ func (s *session) kernel(ctx context.Context, t target) (*kbuild.Kernel, error) 
 	case err == nil:
 		s.kernels[key] = k
 		row.Key, row.Identity, row.Seconds, row.Cached = k.Key, k.Identity, k.Seconds, k.Cached
-		s.countBuild(k)
+		if !s.built[row.Revision] { // that one is counted already
+			s.countBuild(k)
+		}
 		for _, how := range k.Rescue {
 			s.warn("%s was built with %s", t.label, how)
 		}
@@ -312,6 +316,27 @@ func (s *session) label(commit string) string {
 		}
 	}
 	return name
+}
+
+// spent is how long the run has taken, with its earlier sittings.
+func (s *session) spent() time.Duration { return s.before + time.Since(s.begun) }
+
+// countEarlier counts what earlier sittings of a resumed run built and ran.
+func (s *session) countEarlier(builds []store.Build, outcomes []store.Outcome) {
+	s.built = map[string]bool{}
+	for _, b := range builds {
+		if b.Error != "" || s.built[b.Revision] {
+			continue
+		}
+		s.built[b.Revision] = true
+		s.countBuild(&kbuild.Kernel{Info: kbuild.Info{Seconds: b.Seconds}, Cached: b.Cached})
+		if !b.Cached {
+			s.before += time.Duration(b.Seconds * float64(time.Second))
+		}
+	}
+	for _, o := range outcomes {
+		s.before += o.Total
+	}
 }
 
 func (s *session) countBuild(k *kbuild.Kernel) {
@@ -564,11 +589,11 @@ func (s *session) admit(ctx context.Context, q *question, x *side, t *trial, bef
 		t.outcome = measure.Outcome{Status: measure.Infra, Reason: why}
 		return nil
 	}
-	limits := host.DefaultLimits()
-	if s.opts.Machine.AnyLoad {
-		limits = host.Limits{}
-	}
-	if err := limits.Check(before, after); err != nil {
+	err := host.DefaultLimits().Check(before, after)
+	switch {
+	case err != nil && s.opts.Machine.AnyLoad:
+		s.warn("runs made while the host was busy were kept (--any-load)")
+	case err != nil:
 		t.outcome = measure.Outcome{Status: measure.Infra, Reason: err.Error()}
 		t.err = withHint(err, "stop the other programs, or keep such runs with --any-load")
 	}
