@@ -62,6 +62,8 @@ func tools() []tool {
 			pkg: packages{"qemu-system-data", "qemu-common", "qemu-microvm", "qemu-system-x86-firmware"}},
 
 		{name: "ip", optional: true, need: "ip, tc and ss in the guest's shell", pkg: packages{"iproute2", "iproute", "iproute2", "iproute2"}, find: program("ip")},
+		{name: "sysctl", optional: true, need: "sysctl in the guest's scripts", pkg: packages{"procps", "procps-ng", "procps", "procps-ng"}, find: program("sysctl")},
+		{name: "ethtool", optional: true, need: "ethtool in the guest's scripts", pkg: same("ethtool"), find: program("ethtool")},
 		{name: "zstd", optional: true, need: "kernel archives packed by it", pkg: same("zstd"), find: program("zstd")},
 		{name: "bzip2", optional: true, need: "kernel archives packed by it", pkg: same("bzip2"), find: program("bzip2")},
 		{name: "dpkg-deb", optional: true, need: "sources like debian:6.1", pkg: same("dpkg"), find: program("dpkg-deb")},
