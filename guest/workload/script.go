@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path"
 	"strings"
 	"syscall"
 	"time"
@@ -79,21 +80,30 @@ func interpreter(path string) ([]string, error) {
 	return interpreterOf(string(head[:n]), path), nil
 }
 
-func interpreterOf(head, path string) []string {
-	line, _, _ := strings.Cut(head, "\n")
-	words := strings.Fields(strings.TrimPrefix(line, "#!"))
-	if !strings.HasPrefix(line, "#!") || len(words) == 0 {
-		return []string{"bash", "-x", path}
-	}
-	shell := words[0][strings.LastIndexByte(words[0], '/')+1:]
-	if shell == "env" && len(words) > 1 {
-		shell = words[1]
-	}
-	switch shell {
+func interpreterOf(head, script string) []string {
+	words, name := Shebang(head)
+	switch name {
+	case "":
+		return []string{"bash", "-x", script}
 	case "sh", "bash", "dash": // all of them are bash in the guest: only it has `time`
-		return append([]string{"bash", "-x"}, append(shellOptions(words), path)...)
+		return append([]string{"bash", "-x"}, append(shellOptions(words), script)...)
 	}
-	return append(words, path)
+	return append(words, script)
+}
+
+// Shebang reads the "#!" line that a script begins with: its words, and the name
+// of the interpreter, that behind env if it is env. Both are empty without one.
+func Shebang(script string) (words []string, name string) {
+	line, _, _ := strings.Cut(script, "\n")
+	command, ok := strings.CutPrefix(line, "#!")
+	if words = strings.Fields(command); !ok || len(words) == 0 {
+		return nil, ""
+	}
+	name = path.Base(words[0])
+	if name == "env" && len(words) > 1 {
+		name = words[1]
+	}
+	return words, name
 }
 
 // shellOptions keeps the options of a "#!" line, "-e".
@@ -175,13 +185,14 @@ func (r *scriptRun) report(elapsed int64, status int, read *scriptReader) (int64
 	r.env.Rec.Metric("elapsed", float64(elapsed))
 	r.env.Rec.Metric("exit", float64(status))
 	for _, m := range read.metrics {
-		r.env.Rec.Define(Metric{Name: m.name, Unit: m.unit, Better: betterOf(m.unit), Printed: true})
+		r.env.Rec.Define(Metric{Name: m.name, Unit: m.unit, Better: BetterOf(m.unit), Printed: true})
 		r.env.Rec.Metric(m.name, m.value)
 	}
 	return 1, nil
 }
 
-func betterOf(u proto.Unit) proto.Better {
+// BetterOf is which way a number of a script improves, by its unit.
+func BetterOf(u proto.Unit) proto.Better {
 	if u == proto.PerSecond {
 		return proto.Higher
 	}

@@ -197,7 +197,7 @@ func FuzzScriptReader(f *testing.F) {
 		}
 		for _, m := range r.metrics {
 			rec := proto.Record{V: proto.Version, Kind: proto.KindMetric,
-				Metric: &proto.Metric{Name: m.name, Unit: m.unit, Better: betterOf(m.unit), Value: m.value}}
+				Metric: &proto.Metric{Name: m.name, Unit: m.unit, Better: BetterOf(m.unit), Value: m.value}}
 			if err := rec.Validate(); err != nil {
 				t.Fatal(err)
 			}

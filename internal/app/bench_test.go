@@ -102,7 +102,7 @@ func BenchmarkInsert(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer m.Close()
-	if err := pushAgent(b.Context(), m, l.agent); err != nil {
+	if err := pushFile(b.Context(), m, l.agent, agentPath, 0o755); err != nil {
 		b.Fatal(err)
 	}
 	batch := batchOf(16384)

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path"
 	"slices"
-	"strings"
 
 	"github.com/kbisect/kbisect/internal/initramfs"
 	"github.com/kbisect/kbisect/kconfigs"
@@ -73,22 +72,9 @@ func pushFiles(ctx context.Context, m vm.Machine, files []initramfs.File) error 
 		if f.Mode.IsDir() {
 			continue
 		}
-		if err := pushFile(ctx, m, f); err != nil {
+		if err := pushFile(ctx, m, f.Source, f.Path, f.Mode.Perm()); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func pushFile(ctx context.Context, m vm.Machine, f initramfs.File) error {
-	src, err := os.Open(f.Source)
-	if err != nil {
-		return &vm.InfraError{Op: "open " + f.Source, Err: err}
-	}
-	defer src.Close()
-	st, err := src.Stat()
-	if err != nil {
-		return &vm.InfraError{Op: "stat " + f.Source, Err: err}
-	}
-	return m.Put(ctx, src, st.Size(), strings.TrimSuffix(f.Path, "/"), f.Mode.Perm())
 }

@@ -217,13 +217,7 @@ func (im image) into(m *MachineOptions) {
 func TestRealImageScript(t *testing.T) {
 	needsImageKernel(t)
 	env := realEnv(t)
-	names := filepath.Join(t.TempDir(), "names")
-	if err := os.WriteFile(names, []byte("COUNT=12\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	o := realOptions()
-	o.Cases, o.Metric = []string{"netdev-wait-allrefs"}, "time[1].real"
-	o.Script = ScriptOptions{Name: "delete.sh", Text: deleteScript, Files: []string{names}}
+	o := deleteOptions(t)
 	im := newImage(t, nil)
 	im.into(&o.Machine)
 	res, err := Run(t.Context(), env, o, os.Stderr)

@@ -185,7 +185,7 @@ func broken(events []vm.Event) error {
 
 // push puts the agent into the guest, and the user's script.
 func (l *lab) push(ctx context.Context, m vm.Machine) error {
-	if err := pushAgent(ctx, m, l.agent); err != nil || l.script == "" {
+	if err := pushFile(ctx, m, l.agent, agentPath, 0o755); err != nil || l.script == "" {
 		return err
 	}
 	if err := pushFiles(ctx, m, l.files); err != nil {
@@ -194,17 +194,18 @@ func (l *lab) push(ctx context.Context, m vm.Machine) error {
 	return m.Put(ctx, strings.NewReader(l.script), int64(len(l.script)), workload.ScriptPath, 0o755)
 }
 
-func pushAgent(ctx context.Context, m vm.Machine, path string) error {
-	f, err := os.Open(path)
+// pushFile puts a file of the host's into the guest.
+func pushFile(ctx context.Context, m vm.Machine, from, to string, mode os.FileMode) error {
+	f, err := os.Open(from)
 	if err != nil {
-		return &vm.InfraError{Op: "open agent", Err: err}
+		return &vm.InfraError{Op: "open file for the guest", Err: err}
 	}
 	defer f.Close()
 	st, err := f.Stat()
 	if err != nil {
-		return &vm.InfraError{Op: "stat agent", Err: err}
+		return &vm.InfraError{Op: "stat file for the guest", Err: err}
 	}
-	return m.Put(ctx, f, st.Size(), agentPath, 0o755)
+	return m.Put(ctx, f, st.Size(), to, mode)
 }
 
 // stream collects the records of one agent run.

@@ -9,12 +9,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kbisect/kbisect/guest/workload"
 	"github.com/kbisect/kbisect/internal/feature"
 	"github.com/kbisect/kbisect/internal/report"
 	"github.com/kbisect/kbisect/internal/series"
 	"github.com/kbisect/kbisect/internal/source"
 	"github.com/kbisect/kbisect/internal/thread"
-	"github.com/kbisect/kbisect/kconfigs"
 	"github.com/kbisect/kbisect/patches"
 )
 
@@ -36,7 +36,7 @@ type repro struct {
 	env    *Env
 	opts   ReproOptions
 	thread *thread.Thread
-	chosen *thread.Series
+	chosen *thread.Series // one of thread's, nil for none
 	src    *source.Source // nil without a kernel
 	base   string         // commit that the patches are tried on
 	clean  map[*thread.Patch]series.Patch
@@ -66,9 +66,7 @@ func Repro(ctx context.Context, env *Env, o ReproOptions, show func(report.Threa
 	if err := r.save(); err != nil {
 		return nil, err
 	}
-	if err := r.commands(); err != nil {
-		return nil, err
-	}
+	r.commands()
 	if err := show(r.doc); err != nil || !o.Run {
 		return nil, err
 	}
@@ -144,7 +142,7 @@ func (r *repro) describe(ctx context.Context) error {
 	for i := range t.Series {
 		s := &t.Series[i]
 		row := report.ThreadSeries{Subject: s.Subject, Version: s.Version, Resend: s.Resend, Of: s.Of, Missing: s.Missing,
-			Chosen: r.chosen != nil && s.Version == r.chosen.Version && s.Resend == r.chosen.Resend && s.Subject == r.chosen.Subject}
+			Chosen: s == r.chosen}
 		at := r.base
 		for j := range s.Patches {
 			p := &s.Patches[j]
@@ -248,8 +246,8 @@ func (t *tried) fits(pair series.Pair) {
 // describeText fills in what stands in the text.
 func (r *repro) describeText() {
 	for _, s := range r.thread.Scripts {
-		row := report.ThreadScript{Message: s.Message, Line: s.Line, Author: s.Author, Text: s.Text, Files: s.Files, Metric: metricOf(s.Text, r.thread.Timings)}
-		row.Kconfigs = extraKconfigs(s.Text)
+		row := report.ThreadScript{Message: s.Message, Line: s.Line, Author: s.Author, Text: s.Text, Files: s.Files,
+			Kconfigs: feature.InScript(s.Text), Metric: metricOf(s.Text, r.thread.Timings)}
 		r.doc.Scripts = append(r.doc.Scripts, row)
 	}
 	for _, x := range r.thread.Timings {
@@ -258,12 +256,6 @@ func (r *repro) describeText() {
 	for _, x := range r.thread.Trailers {
 		r.doc.Trailers = append(r.doc.Trailers, report.ThreadTrailer{Key: x.Key, Value: x.Value})
 	}
-}
-
-// extraKconfigs lists the fragments that a script needs beside those that every
-// kernel has.
-func extraKconfigs(script string) []string {
-	return slices.DeleteFunc(feature.InScript(script), func(name string) bool { return slices.Contains(kconfigs.Default(), name) })
 }
 
 // metricOf returns the time in a script that the thread gives the largest figure
@@ -278,12 +270,12 @@ func metricOf(script string, timings []thread.Timing) string {
 		n++
 		for _, t := range timings {
 			if c, _ := timed(t.Command); c == command && t.Seconds > best {
-				best, name = t.Seconds, fmt.Sprintf("time[%d].real", n)
+				best, name = t.Seconds, workload.TimeMetric(n, "real")
 			}
 		}
 	}
 	if name == "" && n > 0 {
-		name = fmt.Sprintf("time[%d].real", n)
+		name = workload.TimeMetric(n, "real")
 	}
 	return name
 }

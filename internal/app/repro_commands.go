@@ -88,10 +88,8 @@ func mailOf(p *thread.Patch, clean series.Patch) []byte {
 	}
 	fmt.Fprintf(&b, "Subject: [%s] %s\n\n---\n", tag, oneLine(p.Subject))
 	data := string(clean.Data)
-	if !strings.HasPrefix(data, "diff ") && !strings.HasPrefix(data, "--- ") { // what stands before the diff
-		if at := diffBegins.FindStringIndex(data); at != nil {
-			data = data[at[0]:]
-		}
+	if at := diffBegins.FindStringIndex(data); at != nil { // without what stands before the diff
+		data = data[at[0]:]
 	}
 	b.WriteString(data)
 	return []byte(b.String())
@@ -132,7 +130,7 @@ func slug(subject string) string {
 }
 
 // commands makes the lines that would test the thread, the best first.
-func (r *repro) commands() error {
+func (r *repro) commands() {
 	for _, c := range r.candidates() {
 		line := report.ThreadCommand{Line: commandLine(c.opts), What: c.what}
 		if c.ready && r.best == nil {
@@ -142,7 +140,6 @@ func (r *repro) commands() error {
 		}
 		r.doc.Commands = append(r.doc.Commands, line)
 	}
-	return nil
 }
 
 // candidate is a way to test the thread.

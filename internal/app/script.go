@@ -15,7 +15,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/kbisect/kbisect/guest/proto"
 	"github.com/kbisect/kbisect/guest/workload"
 	"github.com/kbisect/kbisect/internal/feature"
 	"github.com/kbisect/kbisect/internal/initramfs"
@@ -123,16 +122,8 @@ const exitVerdict = "exit>0"
 
 // checkInterpreter refuses a "#!" line that the guest could not follow.
 func (s *ScriptOptions) checkInterpreter() error {
-	line, _, _ := strings.Cut(s.Text, "\n")
-	words := strings.Fields(strings.TrimPrefix(line, "#!"))
-	if !strings.HasPrefix(line, "#!") || len(words) == 0 {
-		return nil
-	}
-	name := path.Base(words[0])
-	if name == "env" && len(words) > 1 {
-		name = words[1]
-	}
-	if name == "sh" || name == "dash" || slices.Contains(initramfs.Tools(), name) || slices.ContainsFunc(s.Tools, func(t string) bool { return path.Base(t) == name }) {
+	_, name := workload.Shebang(s.Text)
+	if name == "" || name == "sh" || name == "dash" || slices.Contains(initramfs.Tools(), name) || slices.ContainsFunc(s.Tools, func(t string) bool { return path.Base(t) == name }) {
 		return nil
 	}
 	return Usagef(fmt.Sprintf("add --tool %s (its libraries are found; --file adds its modules)", name), "script %s: it is for %s, which the guest does not have", s.Name, name)
@@ -160,11 +151,7 @@ func (s *ScriptOptions) metrics(defs []measure.Def, asked ...string) []measure.D
 		if !ok || slices.ContainsFunc(defs, func(d measure.Def) bool { return d.Name == name }) {
 			return
 		}
-		better := proto.Lower
-		if u == proto.PerSecond {
-			better = proto.Higher
-		}
-		defs = append(defs, measure.Def{Name: name, Unit: u, Better: better, About: "printed by the script"})
+		defs = append(defs, measure.Def{Name: name, Unit: u, Better: workload.BetterOf(u), About: "printed by the script"})
 	}
 	for _, m := range printsMetric.FindAllStringSubmatch(s.Text, workload.MaxScriptMetrics) {
 		add(m[1], m[2])

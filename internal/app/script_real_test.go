@@ -28,10 +28,9 @@ done
 echo kbisect-metric devices $COUNT count
 `
 
-// TestRealScript runs a script on real kernels: what the fix does shows in the
-// script's own time.
-func TestRealScript(t *testing.T) {
-	env := realEnv(t)
+// deleteOptions runs deleteScript with the file that it reads.
+func deleteOptions(t *testing.T) RunOptions {
+	t.Helper()
 	names := filepath.Join(t.TempDir(), "names")
 	if err := os.WriteFile(names, []byte("COUNT=12\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -39,6 +38,14 @@ func TestRealScript(t *testing.T) {
 	o := realOptions()
 	o.Cases, o.Metric = []string{"netdev-wait-allrefs"}, "time[1].real"
 	o.Script = ScriptOptions{Name: "delete.sh", Text: deleteScript, Files: []string{names}}
+	return o
+}
+
+// TestRealScript runs a script on real kernels: what the fix does shows in the
+// script's own time.
+func TestRealScript(t *testing.T) {
+	env := realEnv(t)
+	o := deleteOptions(t)
 	res, err := Run(t.Context(), env, o, os.Stderr)
 	if err != nil {
 		t.Fatalf("%v\n%s", err, Detail(err))
