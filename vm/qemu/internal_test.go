@@ -112,7 +112,7 @@ func TestCmdline(t *testing.T) {
 	p := &plan{Spec: vm.Spec{Cmdline: []string{"panic=30", "x"}}}
 	p.setDefaults()
 	words := strings.Fields(p.cmdline())
-	for _, w := range []string{"console=ttyS0", "panic=-1", "oops=panic", "random.trust_cpu=on"} {
+	for _, w := range []string{"console=ttyS0", "panic=-1", "oops=panic", "norandmaps", "random.trust_cpu=on"} {
 		if !slices.Contains(words, w) {
 			t.Errorf("no %q in %q", w, words)
 		}
