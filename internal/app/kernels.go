@@ -140,6 +140,7 @@ func (env *Env) build(ctx context.Context, src *source.Source, t target, c Confi
 		return map[kbuild.Phase]string{
 			kbuild.PhaseWait: "wait for another build", kbuild.PhaseCheckout: "check out " + label, kbuild.PhaseConfigure: "configure " + label,
 			kbuild.PhaseCompile: "build " + label, kbuild.PhaseStore: "store " + label,
+			kbuild.PhaseEvict: "make room in the cache",
 		}[kbuild.Phase(phase)]
 	}}
 	r := kbuild.Request{

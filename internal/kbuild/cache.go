@@ -372,13 +372,13 @@ func (b Builder) others(ctx context.Context) ([]Entry, error) {
 // evicted. What is held stays, so the cache may be larger afterwards. Sources
 // and ccache are not evicted here; the latter keeps its own limit.
 func (b Builder) Prune(ctx context.Context, budget int64) ([]Entry, error) {
-	return b.prune(ctx, budget, true)
+	return b.prune(ctx, budget, true, func(int64) {})
 }
 
 // Clear evicts every kernel and build tree that is not held, the logs and the
 // compiler's cache, and returns what it evicted.
 func (b Builder) Clear(ctx context.Context) ([]Entry, error) {
-	gone, err := b.prune(ctx, 0, true)
+	gone, err := b.prune(ctx, 0, true, func(int64) {})
 	if err != nil {
 		return gone, err
 	}
@@ -399,9 +399,10 @@ func (b Builder) Clear(ctx context.Context) ([]Entry, error) {
 }
 
 // prune is Prune. Without measure it goes by noted sizes and looks at kernels
-// and trees only, which takes milliseconds.
-func (b Builder) prune(ctx context.Context, budget int64, measure bool) ([]Entry, error) {
-	if err := b.sweep(); err != nil {
+// and trees only, which takes milliseconds. It calls evicting before each entry
+// that goes, with how many went before it.
+func (b Builder) prune(ctx context.Context, budget int64, measure bool, evicting func(done int64)) ([]Entry, error) {
+	if err := b.sweep(ctx); err != nil {
 		return nil, err
 	}
 	entries, err := b.entries(ctx, measure)
@@ -427,7 +428,8 @@ func (b Builder) prune(ctx context.Context, budget int64, measure bool) ([]Entry
 		if total <= budget || ctx.Err() != nil {
 			break
 		}
-		ok, err := evict(e)
+		evicting(int64(len(gone)))
+		ok, err := evict(ctx, e)
 		if err != nil {
 			return gone, err
 		}
@@ -442,8 +444,9 @@ func (b Builder) prune(ctx context.Context, budget int64, measure bool) ([]Entry
 // trash is the prefix of what is being removed: it has no meaning any more.
 const trash = ".trash-"
 
-// evict removes an entry, unless it is held.
-func evict(e Entry) (bool, error) {
+// evict removes an entry, unless it is held. When ctx ends, what is left of it
+// is trash that the next sweep clears.
+func evict(ctx context.Context, e Entry) (bool, error) {
 	l, err := tryLock(e.Path+".lock", exclusive)
 	if errors.Is(err, errBusy) {
 		return false, nil
@@ -459,7 +462,7 @@ func evict(e Entry) (bool, error) {
 	}
 	l.remove()
 	if err == nil {
-		err = os.RemoveAll(gone)
+		err = removeAll(ctx, gone)
 	}
 	if err != nil {
 		return false, infra("evict from build cache", err)
@@ -467,9 +470,33 @@ func evict(e Entry) (bool, error) {
 	return true, nil
 }
 
+// removeAll is os.RemoveAll that ends early, without an error, when ctx does: a
+// build tree of 60,000 files takes up to minutes on a slow disk.
+func removeAll(ctx context.Context, dir string) error {
+	list, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	for _, d := range list {
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !d.IsDir() {
+			continue
+		}
+		if err := removeAll(ctx, filepath.Join(dir, d.Name())); err != nil {
+			return err
+		}
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return os.RemoveAll(dir)
+}
+
 // sweep removes what killed processes left: half removed entries, and half
 // written kernels that nobody is writing.
-func (b Builder) sweep() error {
+func (b Builder) sweep(ctx context.Context) error {
 	roots := []string{filepath.Join(b.Cache, "kernels")}
 	if root, err := buildRoot(b.Cache); err == nil {
 		roots = append(roots, root)
@@ -480,7 +507,7 @@ func (b Builder) sweep() error {
 			return infra("read build cache", err)
 		}
 		for _, d := range list {
-			if err := sweepOne(root, d.Name()); err != nil {
+			if err := sweepOne(ctx, root, d.Name()); err != nil {
 				return err
 			}
 		}
@@ -488,10 +515,10 @@ func (b Builder) sweep() error {
 	return nil
 }
 
-func sweepOne(root, name string) error {
+func sweepOne(ctx context.Context, root, name string) error {
 	path := filepath.Join(root, name)
 	if strings.HasPrefix(name, trash) {
-		if err := os.RemoveAll(path); err != nil {
+		if err := removeAll(ctx, path); err != nil {
 			return infra("clean build cache", err)
 		}
 		return nil
@@ -505,7 +532,7 @@ func sweepOne(root, name string) error {
 		return nil // its writer is alive
 	}
 	defer l.remove()
-	if err := os.RemoveAll(path); err != nil {
+	if err := removeAll(ctx, path); err != nil {
 		return infra("clean build cache", err)
 	}
 	return nil

@@ -78,6 +78,7 @@ const (
 	PhaseConfigure Phase = "configure" // counts nothing
 	PhaseCompile   Phase = "compile"   // counts objects
 	PhaseStore     Phase = "store"     // counts nothing
+	PhaseEvict     Phase = "evict"     // counts kernels and trees that make room
 )
 
 // Builder builds kernels into one cache. It holds no resources, and may be used
@@ -194,7 +195,8 @@ func (b Builder) Build(ctx context.Context, r Request) (*Kernel, error) {
 		return nil, err
 	}
 	t.close()
-	if _, err := b.prune(ctx, b.budget(), false); err != nil {
+	evicting := func(done int64) { j.Progress(PhaseEvict, done, 0) }
+	if _, err := b.prune(ctx, b.budget(), false, evicting); err != nil {
 		k.Release()
 		return nil, err
 	}

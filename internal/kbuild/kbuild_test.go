@@ -648,6 +648,38 @@ func TestEviction(t *testing.T) {
 	}
 }
 
+// TestEvictionInterrupted: what goes is out of the cache at once; its files may
+// wait for the next sweep.
+func TestEvictionInterrupted(t *testing.T) {
+	b := Builder{Cache: t.TempDir()}
+	tree := filepath.Join(b.Cache, "kernels", "0123", "deep")
+	if err := os.MkdirAll(tree, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(tree, "file"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	e := Entry{Name: "0123", Path: filepath.Dir(tree)}
+	if ok, err := evict(ended, e); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	if _, err := os.Stat(e.Path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("still there: %v", err)
+	}
+	left := filepath.Join(b.Cache, "kernels", trash+"0123", "deep", "file")
+	if _, err := os.Stat(left); err != nil {
+		t.Errorf("an interrupted eviction went on: %v", err)
+	}
+	if err := b.sweep(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if list, _ := os.ReadDir(filepath.Join(b.Cache, "kernels")); len(list) != 0 {
+		t.Errorf("left: %v", list)
+	}
+}
+
 // TestBudget: a build keeps the cache within its budget by itself.
 func TestBudget(t *testing.T) {
 	repo := newRepo(t)
