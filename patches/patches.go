@@ -71,10 +71,13 @@ type Report struct {
 	// commit that they say they mend. A thread is recognised by either.
 	Subjects []string `toml:"subjects" json:"subjects,omitempty"`
 	Fixes    string   `toml:"fixes" json:"fixes,omitempty"`
-	Kernel   string   `toml:"kernel" json:"kernel,omitempty"`
-	What     string   `toml:"what" json:"what"`       // the reporter's workload
-	Without  string   `toml:"without" json:"without"` // duration, "31.522s"
-	With     string   `toml:"with" json:"with"`
+	// ScriptMetric is what the report's own script is measured by, "" for the
+	// time that it prints.
+	ScriptMetric string `toml:"script_metric" json:"-"`
+	Kernel       string `toml:"kernel" json:"kernel,omitempty"`
+	What         string `toml:"what" json:"what"`       // the reporter's workload
+	Without      string `toml:"without" json:"without"` // duration, "31.522s"
+	With         string `toml:"with" json:"with"`
 	// Approximate is set when the reporter gave no exact figures.
 	Approximate bool `toml:"approximate" json:"approximate,omitempty"`
 }

@@ -52,6 +52,7 @@ Examples:
 				Action: func(_ *cli.Context, v []string) error { r.Fixup = v; return nil }},
 			&cli.StringFlag{Name: "metric", Usage: "`METRIC` to compare", DefaultText: "the time that the thread is about, or elapsed", Destination: &r.Metric},
 			&cli.StringFlag{Name: "threshold", Usage: "`EXPR` such as 'time[1].real>2s'", Destination: &r.Threshold},
+			&cli.IntFlag{Name: "exit-ok", Usage: "the exit `STATUS` by which the script says that all went well", Destination: &r.Script.ExitOK},
 			&cli.BoolFlag{Name: "exit-is-verdict", Usage: "the script's exit status is the verdict", Destination: &r.Script.ExitIsVerdict},
 			&cli.DurationFlag{Name: "limit", Usage: "stop a workload after this long", DefaultText: "5m", Destination: &r.Limit},
 			&cli.IntFlag{Name: "max-runs", Usage: "at most this many runs a side", Value: r.MaxRuns, Destination: &r.MaxRuns},

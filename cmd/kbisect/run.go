@@ -82,6 +82,7 @@ func newRunCommand(t *terminal) *cli.Command {
 				Action: func(_ *cli.Context, v []string) error { o.Script.Tools = v; return nil }},
 			&cli.StringSliceFlag{Name: "file", Usage: "a file or folder for the script, `HOST[:GUEST]`; it starts in /root", TakesFile: true,
 				Action: func(_ *cli.Context, v []string) error { o.Script.Files = v; return nil }},
+			&cli.IntFlag{Name: "exit-ok", Usage: "the exit `STATUS` by which the script says that all went well", Destination: &o.Script.ExitOK},
 			&cli.BoolFlag{Name: "exit-is-verdict", Usage: "the script's exit status is the verdict, as for git bisect run: 0 good, 125 untestable, else bad", Destination: &o.Script.ExitIsVerdict},
 			&cli.BoolFlag{Name: "dry-run", Aliases: []string{"n"}, Usage: "print the plan and its predicted cost, and stop", Destination: &o.DryRun},
 			&cli.BoolFlag{Name: "install", Usage: "install missing host packages first", Destination: &install},

@@ -7,9 +7,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"time"
-	"unsafe"
 
 	"github.com/kbisect/kbisect/guest/proto"
 	"golang.org/x/sys/unix"
@@ -52,22 +50,6 @@ func (netnsChurn) Metrics() []Metric {
 			Doc: "one namespace, from leaving to freed"},
 	}
 }
-
-// The kernel has no event for the end of a namespace. What shows it is a limit:
-// user.max_net_namespaces counts a namespace until cleanup_net() is through with
-// it, its last grace periods included. With the limit at "what stays, and one
-// more", making a namespace is refused (ENOSPC, before anything is allocated: a
-// few us) as long as one of ours is left.
-const limitFile = "/proc/sys/user/max_net_namespaces"
-
-// Bounds of waiting between two tries: 1 % of what has passed, so that what is
-// measured is too long by 1 % at most, or by 0.5 ms if that is more. Trying more
-// often would take a CPU from the worker.
-const (
-	pollLeast = int64(500e3)
-	pollMost  = int64(20e6)
-	pollPart  = 100
-)
 
 // othersMost is how many namespaces of others are looked for. In a guest there
 // are none.
@@ -235,7 +217,7 @@ func (r *churnRun) burst(ctx context.Context) error {
 	r.env.Rec.Phase("gone")
 	left := r.env.Now()
 	r.closeAll()
-	freed, _, err := r.enterNext(ctx, left)
+	freed, _, err := enterNext(ctx, r.env.Now, left)
 	if err != nil {
 		return err
 	}
@@ -295,7 +277,7 @@ func (r *churnRun) serial(ctx context.Context) error {
 	}
 	r.env.Rec.Phase("dismantle")
 	var create, gone, made int64
-	_, took, err := r.enterNext(ctx, r.env.Now())
+	_, took, err := enterNext(ctx, r.env.Now, r.env.Now())
 	for ; err == nil && made < int64(r.count); made++ {
 		create += took
 		left := r.env.Now()
@@ -303,7 +285,7 @@ func (r *churnRun) serial(ctx context.Context) error {
 			return err
 		}
 		var freed int64
-		if freed, took, err = r.enterNext(ctx, left); err != nil {
+		if freed, took, err = enterNext(ctx, r.env.Now, left); err != nil {
 			break
 		}
 		r.env.Rec.Observe("dismantle", freed-left)
@@ -324,26 +306,6 @@ func (r *churnRun) report(create, gone int64) {
 	r.env.Rec.Metric("create", float64(create))
 	r.env.Rec.Metric("gone", float64(gone))
 	r.env.Rec.Metric("elapsed", float64(create+gone))
-}
-
-// enterNext makes a namespace as soon as the limit allows it. It returns when the
-// try that succeeded began, which is when the last one before was gone, and how
-// long it took: making one is no part of the other's end.
-func (r *churnRun) enterNext(ctx context.Context, since int64) (freed, took int64, err error) {
-	for {
-		at := r.env.Now()
-		switch errno := unshareNet(); errno {
-		case 0:
-			return at, r.env.Now() - at, nil
-		case unix.ENOSPC:
-		default:
-			return 0, 0, fmt.Errorf("make network namespace: %w", errno)
-		}
-		if err := ctx.Err(); err != nil {
-			return 0, 0, err
-		}
-		pause(min(max((at-since)/pollPart, pollLeast), pollMost))
-	}
 }
 
 // checkGone is called inside a namespace under a limit of one beside those that
@@ -395,39 +357,6 @@ func (r *churnRun) Teardown() error {
 		}
 	}
 	return writeLimit(r.limit)
-}
-
-func readLimit() (string, error) {
-	b, err := os.ReadFile(limitFile)
-	if errors.Is(err, os.ErrNotExist) {
-		return "", &UnsupportedError{Feature: "limit on network namespaces", Needs: "CONFIG_USER_NS and CONFIG_PROC_SYSCTL", Err: err}
-	}
-	if err != nil {
-		return "", fmt.Errorf("read limit on network namespaces: %w", err)
-	}
-	return strings.TrimSpace(string(b)), nil
-}
-
-func setLimit(n int) error { return writeLimit(strconv.Itoa(n)) }
-
-func writeLimit(value string) error {
-	if err := os.WriteFile(limitFile, []byte(value), 0o644); err != nil {
-		return fmt.Errorf("set limit on network namespaces: %w", err)
-	}
-	return nil
-}
-
-// unshareNet moves the thread to a new namespace. It does not tell Go's scheduler,
-// which would start its monitor thread at each try.
-func unshareNet() unix.Errno {
-	_, _, errno := unix.RawSyscall(unix.SYS_UNSHARE, unix.CLONE_NEWNET, 0, 0)
-	return errno
-}
-
-// pause sleeps for ns or less, see unshareNet.
-func pause(ns int64) {
-	t := unix.NsecToTimespec(ns)
-	unix.RawSyscall(unix.SYS_NANOSLEEP, uintptr(unsafe.Pointer(&t)), 0, 0)
 }
 
 // openNamespace returns a descriptor that keeps the thread's namespace.

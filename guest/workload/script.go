@@ -21,6 +21,10 @@ const Script = "script"
 // ScriptPath is where the host puts the script before it runs the workload.
 const ScriptPath = "/tmp/kbisect-script"
 
+// Settled is the metric of a script that ends when the kernel is through with
+// what the script left to it.
+const Settled = "settled"
+
 // scriptDir is where a script starts, and where files of the user's are.
 const scriptDir = "/root"
 
@@ -46,13 +50,17 @@ func (script) Doc() string {
 func (script) Params() []Param {
 	return []Param{
 		{Name: "exit-is-verdict", Default: "false", Choices: onOff, Doc: "its exit status is the verdict, as for git bisect run: 0 good, 125 untestable, else bad"},
+		{Name: "exit-ok", Default: "0", Min: 0, Max: 255, Doc: "the exit status by which it says that all went well"},
+		{Name: "settle", Default: "false", Choices: onOff, Doc: "wait until the network namespaces that it left are freed, and report settled"},
 	}
 }
 
 func (script) Metrics() []Metric {
 	return []Metric{
 		{Name: "elapsed", Unit: proto.Nanoseconds, Better: proto.Lower, Doc: "the whole script"},
-		{Name: "exit", Unit: proto.Count, Better: proto.Lower, Doc: "its exit status; another one than 0 is untestable unless exit-is-verdict"},
+		{Name: "exit", Unit: proto.Count, Better: proto.Lower, Doc: "its exit status; another one than exit-ok is untestable unless exit-is-verdict"},
+		{Name: Settled, Unit: proto.Nanoseconds, Better: proto.Lower, When: "settle=true",
+			Doc: "the whole script, and until the kernel has freed the network namespaces that it left"},
 	}
 }
 
@@ -153,7 +161,24 @@ func (r *scriptRun) Run(ctx context.Context) (int64, error) {
 	if err != nil && !errors.As(err, new(*exec.ExitError)) {
 		return 0, fmt.Errorf("run script: %w", err)
 	}
-	return r.report(elapsed, exitStatus(cmd.ProcessState), read)
+	if err := r.report(elapsed, exitStatus(cmd.ProcessState), read); err != nil {
+		return 0, err
+	}
+	return 1, r.settle(ctx, begin)
+}
+
+// settle waits for what the script left behind, if that was asked.
+func (r *scriptRun) settle(ctx context.Context, begin int64) error {
+	if !r.env.Params.On("settle") {
+		return nil
+	}
+	r.env.Rec.Phase("settle")
+	at, err := awaitFreed(ctx, r.env.Now)
+	if err != nil {
+		return fmt.Errorf("wait for the end of network namespaces: %w", err)
+	}
+	r.env.Rec.Metric(Settled, float64(at-begin))
+	return nil
 }
 
 // command is the script with all its output, and bash's trace, in one pipe: so
@@ -172,15 +197,15 @@ func (r *scriptRun) command(ctx context.Context, in *os.File) *exec.Cmd {
 }
 
 // report gives the script's numbers to the recorder.
-func (r *scriptRun) report(elapsed int64, status int, read *scriptReader) (int64, error) {
+func (r *scriptRun) report(elapsed int64, status int, read *scriptReader) error {
 	verdict := r.env.Params.On("exit-is-verdict")
 	switch {
 	case read.err != nil:
-		return 0, read.err
+		return read.err
 	case verdict && status == scriptSkip:
-		return 0, fmt.Errorf("the script exited with %d: it cannot tell", status)
-	case status != 0 && !verdict:
-		return 0, &ScriptError{Status: status, Last: read.last()}
+		return fmt.Errorf("the script exited with %d: it cannot tell", status)
+	case status != r.env.Params.Int("exit-ok") && !verdict:
+		return &ScriptError{Status: status, Last: read.last()}
 	}
 	r.env.Rec.Metric("elapsed", float64(elapsed))
 	r.env.Rec.Metric("exit", float64(status))
@@ -188,7 +213,7 @@ func (r *scriptRun) report(elapsed int64, status int, read *scriptReader) (int64
 		r.env.Rec.Define(Metric{Name: m.name, Unit: m.unit, Better: BetterOf(m.unit), Printed: true})
 		r.env.Rec.Metric(m.name, m.value)
 	}
-	return 1, nil
+	return nil
 }
 
 // BetterOf is which way a number of a script improves, by its unit.

@@ -41,6 +41,7 @@ type repro struct {
 	base   string         // commit that the patches are tried on
 	clean  map[*thread.Patch]series.Patch
 	doc    report.Thread
+	metric string      // what the catalog measures a script of this report by, "" for what it times
 	best   *RunOptions // of the best command, nil if there is none
 }
 
@@ -303,6 +304,7 @@ func (r *repro) matchCatalog() error {
 	for _, c := range catalog {
 		if r.isCase(c) {
 			r.doc.Cases = append(r.doc.Cases, c.Name)
+			r.metric = orDefault(r.metric, c.Report.ScriptMetric)
 		}
 	}
 	return nil

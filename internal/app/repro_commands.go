@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/kbisect/kbisect/internal/report"
@@ -245,7 +246,10 @@ func (r *repro) workloads() (out []way) {
 		o := given
 		o.Script.Name, o.Script.Text = s.Path, s.Text
 		if o.Metric == "" && o.Threshold == "" && !o.Script.ExitIsVerdict {
-			o.Metric = s.Metric
+			o.Metric = orDefault(r.metric, s.Metric)
+		}
+		if endsInFalse.MatchString(s.Text) && !o.Script.ExitIsVerdict && o.Script.ExitOK == 0 {
+			o.Script.ExitOK = 1
 		}
 		for _, k := range s.Kconfigs {
 			if !slices.Contains(o.Config.Extra, k) {
@@ -260,6 +264,10 @@ func (r *repro) workloads() (out []way) {
 	}
 	return out
 }
+
+// endsInFalse finds a script whose last command is there to fail: the status of
+// `for ...; do unshare -n /bin/false; done` is 1 when all went well.
+var endsInFalse = regexp.MustCompile(`(?:^|[;\n]\s*|[^|&\s][ \t]+)(?:(?:/usr)?/bin/)?false\s*(?:;?\s*done\s*)?$`)
 
 // lacking lists the files of a script that the user has not given.
 func (r *repro) lacking(s report.ThreadScript) (out []string) {
@@ -321,6 +329,9 @@ func commandLine(o RunOptions) string {
 	}
 	each("--tool", o.Script.Tools)
 	each("--file", o.Script.Files)
+	if o.Script.ExitOK != 0 {
+		add("--exit-ok", strconv.Itoa(o.Script.ExitOK))
+	}
 	add("--metric", o.Metric)
 	add("--threshold", o.Threshold)
 	if o.Quick {

@@ -222,6 +222,27 @@ func TestReproFetches(t *testing.T) {
 	}
 }
 
+// A script whose last command is there to fail has done its work, and a report
+// that the catalog knows is measured as the catalog says.
+func TestReproOfFailingCommand(t *testing.T) {
+	w := newWorld(t)
+	text := strings.NewReplacer("wait: do not wait that long", "ip6mr: remove synchronize_rcu() in favor of SOCK_RCU_FREE",
+		"time -p ip link del x", "time for i in {1..1000}; do unshare -n /bin/false;done").Replace(waitThread)
+	doc, _, err := w.repro(t.Context(), w.thread(text), ReproOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "script-1.sh --exit-ok 1 --metric settled"
+	if len(doc.Commands) == 0 || !strings.Contains(doc.Commands[0].Line, want) {
+		t.Errorf("no %q in %+v", want, doc.Commands)
+	}
+	for script, want := range map[string]bool{"false": true, "x; false": true, "x\nfalse\n": true, "x || false": false, "x && /bin/false": false, "unshare -n /bin/false": true, "x || false || y": false, "do_false": false} {
+		if got := endsInFalse.MatchString(script); got != want {
+			t.Errorf("%q ends in false: %t", script, got)
+		}
+	}
+}
+
 func TestCommandLine(t *testing.T) {
 	o := RunOptions{Kernel: "/a b/linux", Patch: "it's.patch", Metric: "time[1].real", Quick: true,
 		Script: ScriptOptions{Name: "s.sh", Text: "true", Tools: []string{"nft"}, Files: []string{"x:y"}}}

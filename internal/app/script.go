@@ -35,6 +35,7 @@ type ScriptOptions struct {
 	Tools         []string `json:"tools,omitempty"`
 	Files         []string `json:"files,omitempty"` // HOST[:GUEST]
 	ExitIsVerdict bool     `json:"exit_is_verdict,omitempty"`
+	ExitOK        int      `json:"exit_ok,omitempty"` // the status by which it says that all went well
 }
 
 // Load reads the script that was asked for: Text as it was given, or the file
@@ -88,18 +89,19 @@ func checkScript(flag string, data []byte) (string, error) {
 func (s *ScriptOptions) set(o *RunOptions) error {
 	if s.Text == "" {
 		switch {
-		case len(s.Tools)+len(s.Files) > 0 || s.ExitIsVerdict:
-			return Usagef("kbisect run --help", "--tool, --file and --exit-is-verdict belong to a --script or -e")
+		case len(s.Tools)+len(s.Files) > 0 || s.ExitIsVerdict || s.ExitOK != 0:
+			return Usagef("kbisect run --help", "--tool, --file, --exit-ok and --exit-is-verdict belong to a --script or -e")
 		case workloadName(o.Workload) == workload.Script:
 			return Usagef("", "workload %q runs a script: say which, by --script FILE or -e CMD", o.Workload)
 		}
 		return nil
 	}
-	spec := workload.Script
-	if s.ExitIsVerdict {
-		spec += ",exit-is-verdict=true"
-	}
+	spec := s.spec(o)
 	switch {
+	case s.ExitOK < 0 || s.ExitOK > 255:
+		return Usagef("", "--exit-ok %d: an exit status is 0 to 255", s.ExitOK)
+	case s.ExitOK != 0 && s.ExitIsVerdict:
+		return Usagef("", "--exit-ok and --exit-is-verdict exclude each other")
 	case len(s.Tools) > 0 && o.Machine.Image != "":
 		return Usagef("", "--tool packs programs of this machine; with --image the guest has those of the image")
 	case o.All || o.Sweep != "":
@@ -116,6 +118,24 @@ func (s *ScriptOptions) set(o *RunOptions) error {
 	}
 	return s.checkInterpreter()
 }
+
+// spec is the script as a workload. Only who asks for what it left behind waits
+// for that.
+func (s *ScriptOptions) spec(o *RunOptions) string {
+	spec := workload.Script
+	if s.ExitIsVerdict {
+		spec += ",exit-is-verdict=true"
+	}
+	if s.ExitOK != 0 {
+		spec += ",exit-ok=" + strconv.Itoa(s.ExitOK)
+	}
+	if asksSettled.MatchString(o.Metric) || asksSettled.MatchString(o.Threshold) {
+		spec += ",settle=true"
+	}
+	return spec
+}
+
+var asksSettled = regexp.MustCompile(`^\s*` + workload.Settled + `\b`)
 
 // exitVerdict is the threshold of --exit-is-verdict.
 const exitVerdict = "exit>0"

@@ -93,6 +93,27 @@ func TestRealScriptThatCannotRun(t *testing.T) {
 	}
 }
 
+// TestRealScriptSettles: what a script leaves to the kernel's workers counts in
+// settled, and a namespace that stays is not waited for.
+func TestRealScriptSettles(t *testing.T) {
+	env := realEnv(t)
+	o := realOptions()
+	o.Cases, o.Metric = []string{"netns-dismantle"}, "settled"
+	o.Script = ScriptOptions{Name: "-e", ExitOK: 1, Text: `
+ip netns add stays
+for i in {1..60}; do unshare -n /bin/false; done
+`}
+	res, err := Run(t.Context(), env, o, os.Stderr)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, Detail(err))
+	}
+	// The fix takes a grace period or more, 50 ms, off the end of each namespace.
+	c := res.Comparisons[0]
+	if c.Verdict != report.Faster || c.Without.Median-c.With.Median < 1e9 {
+		t.Errorf("%s, %v v %v ns", c.Verdict, c.Without.Median, c.With.Median)
+	}
+}
+
 // TestRealExitIsVerdict: the exit status of a script decides as that of git
 // bisect run's does.
 func TestRealExitIsVerdict(t *testing.T) {
