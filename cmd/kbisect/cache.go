@@ -19,7 +19,7 @@ Examples:
   kbisect cache --prune 5
   kbisect cache --clear`,
 		Flags: []cli.Flag{
-			&cli.Float64Flag{Name: "prune", Usage: "remove the least recently used down to `GIB`", Value: -1, DefaultText: "do not", Destination: &o.PruneGiB},
+			&cli.Float64Flag{Name: "prune", Usage: "remove the least recently used down to `GIB`", Value: -1, DefaultText: "do not", Destination: &o.PruneGiB, Action: notNegative[float64]("prune")},
 			&cli.BoolFlag{Name: "clear", Usage: "remove everything that is not in use", Destination: &o.Clear},
 			jsonFlag(&o.JSON),
 		},

@@ -2,11 +2,15 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/kbisect/kbisect/guest/workload"
 	"github.com/kbisect/kbisect/internal/app"
+	"github.com/kbisect/kbisect/kconfigs"
 	"github.com/kbisect/kbisect/patches"
 )
 
@@ -66,22 +70,86 @@ func newCompletionCommand(t *terminal) *cli.Command {
 	}
 }
 
-// completeWords completes an argument from fixed words, and flags as cli does.
+// completeWords completes an argument from fixed words.
 func completeWords(words ...string) cli.BashCompleteFunc {
+	return complete(func(*cli.Context) []string { return words })
+}
+
+// complete completes a flag's value where one is wanted, else flags as cli does,
+// and an argument from words.
+func complete(words func(*cli.Context) []string) cli.BashCompleteFunc {
 	return func(c *cli.Context) {
-		cli.DefaultCompleteWithFlags(c.Command)(c)
-		fmt.Fprintln(c.App.Writer, strings.Join(words, "\n"))
+		var out []string
+		last := lastWord(os.Args)
+		switch flag := wantsValue(c.Command, last); {
+		case flag == "" && strings.HasPrefix(last, "-"):
+			cli.DefaultCompleteWithFlags(c.Command)(c)
+		case flag == "":
+			out = words(c)
+		case flagValues[flag] != nil:
+			out = flagValues[flag]()
+		default: // files, which is what shells do with nothing
+		}
+		for _, w := range out {
+			fmt.Fprintln(c.App.Writer, w)
+		}
 	}
 }
 
-func completeCases(c *cli.Context) {
+// lastWord is what stands before cli's own flag, which ends the arguments.
+func lastWord(args []string) string {
+	if len(args) < 2 {
+		return ""
+	}
+	return args[len(args)-2]
+}
+
+// wantsValue returns the long name of the flag if word is one that takes a
+// value, else "".
+func wantsValue(cmd *cli.Command, word string) string {
+	if cmd == nil || !strings.HasPrefix(word, "-") || !takesValue(cmd, word) {
+		return ""
+	}
+	for _, f := range cmd.Flags {
+		if slices.Contains(f.Names(), strings.TrimLeft(word, "-")) {
+			return f.Names()[0]
+		}
+	}
+	return ""
+}
+
+// flagValues has the flags whose values are from a list.
+var flagValues = map[string]func() []string{
+	"accel":    func() []string { return []string{"auto", "kvm", "tcg"} },
+	"kconfig":  kconfigs.Optional,
+	"look-for": func() []string { return []string{"higher", "lower"} },
+	"strategy": func() []string { return []string{app.StrategyBayes, app.StrategySPRT} },
+	"workload": func() (names []string) {
+		for _, w := range workload.All() {
+			names = append(names, w.Name())
+		}
+		return names
+	},
+}
+
+func caseNames(*cli.Context) (names []string) {
 	cases, err := patches.Embedded()
 	if err != nil {
-		return
+		return nil
 	}
-	var names []string
 	for _, e := range cases {
 		names = append(names, e.Name)
 	}
-	completeWords(names...)(c)
+	return names
+}
+
+// runIDs returns what takes the id of an earlier run its words.
+func runIDs(t *terminal, interrupted bool) func(*cli.Context) []string {
+	return func(c *cli.Context) []string {
+		env, err := app.OpenEnv(t.newUI(c))
+		if err != nil {
+			return nil
+		}
+		return app.RunIDs(c.Context, env, interrupted)
+	}
 }

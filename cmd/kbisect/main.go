@@ -15,6 +15,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -177,6 +178,9 @@ func newApp(t *terminal) *cli.App {
 	cli.VersionFlag = &cli.BoolFlag{Name: "version", Usage: "print the version"}
 	for _, c := range a.Commands {
 		c.OnUsageError = onUsageError
+		if c.BashComplete == nil {
+			c.BashComplete = completeWords()
+		}
 	}
 	return a
 }
@@ -197,8 +201,41 @@ func onUsageError(c *cli.Context, err error, _ bool) error {
 	text := err.Error()
 	if flag, ok := strings.CutPrefix(text, "flag provided but not defined: -"); ok {
 		text = fmt.Sprintf("unknown flag --%s%s", strings.TrimLeft(flag, "-"), app.Nearest(flag, flagNames(c)))
+	} else if m := badValue.FindStringSubmatch(text); m != nil {
+		text = fmt.Sprintf("%s %s: want %s", dashed(m[2]), m[1], wanted(c, m[2]))
 	}
 	return app.Usagef(name+" --help", "%s", text)
+}
+
+// badValue is what package flag says of a value that it cannot read.
+var badValue = regexp.MustCompile(`^invalid value ("[^"]*") for flag -([a-z-]+): parse error$`)
+
+// wanted says what a flag's value looks like.
+func wanted(c *cli.Context, name string) string {
+	for _, f := range c.Command.Flags {
+		if !slices.Contains(f.Names(), name) {
+			continue
+		}
+		switch f.(type) {
+		case *cli.DurationFlag:
+			return "a time with its unit, such as 90s, 10m or 2h"
+		case *cli.IntFlag:
+			return "a whole number"
+		case *cli.Float64Flag:
+			return "a number"
+		case *cli.BoolFlag:
+			return "true or false, or no value"
+		}
+	}
+	return "another value"
+}
+
+// dashed is a flag as it is typed.
+func dashed(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
 }
 
 // flagNames lists the flags that c's command knows.
@@ -209,9 +246,23 @@ func flagNames(c *cli.Context) []string {
 	}
 	var names []string
 	for _, f := range flags {
-		names = append(names, f.Names()...)
+		for _, n := range f.Names() {
+			if len(n) > 1 { // one letter is near to everything
+				names = append(names, n)
+			}
+		}
 	}
 	return names
+}
+
+// notNegative refuses a number below 0, which stands for "not given".
+func notNegative[T int | float64](flag string) func(*cli.Context, T) error {
+	return func(_ *cli.Context, n T) error {
+		if n < 0 {
+			return app.Usagef("", "--%s %v: it is below 0", flag, n)
+		}
+		return nil
+	}
 }
 
 // checkArgs refuses too many arguments.
@@ -227,7 +278,7 @@ func checkArgs(c *cli.Context, most int) error {
 func checkSet(c *cli.Context, flags ...string) error {
 	for _, name := range flags {
 		if c.IsSet(name) && c.String(name) == "" && !fromEnv(name) {
-			return app.Usagef("leave the flag out for the default", "--%s is empty", name)
+			return app.Usagef("leave the flag out for the default", "%s is empty", dashed(name))
 		}
 	}
 	return nil

@@ -45,7 +45,7 @@ func newRunCommand(t *terminal) *cli.Command {
 		Usage:        "measure kernels with and without a patch, or find the commit that changed them",
 		ArgsUsage:    "[CASE...] | [-- PATH...]",
 		Description:  runHelp,
-		BashComplete: completeCases,
+		BashComplete: complete(caseNames),
 		Flags: append(append(kernelFlags(&o.Kernel, &o.Config), machineFlags(&o.Machine)...),
 			&cli.StringFlag{Name: "base", Usage: "revision of --kernel to start from", DefaultText: "HEAD", Destination: &o.Base},
 			&cli.StringFlag{Name: "patch", Usage: "a patch `FILE` of yours instead of a case", Destination: &o.Patch, TakesFile: true},

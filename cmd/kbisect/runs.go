@@ -17,7 +17,7 @@ func newRunsCommand(t *terminal) *cli.Command {
   kbisect runs --prune 30   (forget all but the newest 30, with their folders)`,
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "last", Usage: "the newest `N` only", Destination: &o.Last},
-			&cli.IntFlag{Name: "prune", Usage: "forget all but the newest `N`", Value: -1, Destination: &o.Prune, DefaultText: "keep all"},
+			&cli.IntFlag{Name: "prune", Usage: "forget all but the newest `N`", Value: -1, Destination: &o.Prune, DefaultText: "keep all", Action: notNegative[int]("prune")},
 			jsonFlag(&o.JSON),
 		},
 		Action: func(c *cli.Context) error {
@@ -32,9 +32,10 @@ func newRunsCommand(t *terminal) *cli.Command {
 func newShowCommand(t *terminal) *cli.Command {
 	var asJSON, outcomes bool
 	return &cli.Command{
-		Name:      "show",
-		Usage:     "show the result of an earlier run and its steps",
-		ArgsUsage: "[ID]",
+		Name:         "show",
+		Usage:        "show the result of an earlier run and its steps",
+		ArgsUsage:    "[ID]",
+		BashComplete: complete(runIDs(t, false)),
 		Description: `ID is an id of kbisect runs or its beginning; the newest run if left out.
 
 Examples:
@@ -59,9 +60,10 @@ Examples:
 func newResumeCommand(t *terminal) *cli.Command {
 	var asJSON bool
 	return &cli.Command{
-		Name:      "resume",
-		Usage:     "go on with an interrupted run, repeating no build and no finished run",
-		ArgsUsage: "[ID]",
+		Name:         "resume",
+		Usage:        "go on with an interrupted run, repeating no build and no finished run",
+		ArgsUsage:    "[ID]",
+		BashComplete: complete(runIDs(t, true)),
 		Description: `ID is an id of kbisect runs or its beginning; the newest interrupted run if left
 out.
 
@@ -83,9 +85,10 @@ func newRejudgeCommand(t *terminal) *cli.Command {
 	var o app.RejudgeOptions
 	var asJSON bool
 	return &cli.Command{
-		Name:      "rejudge",
-		Usage:     "decide a search again under another threshold, without new runs",
-		ArgsUsage: "[ID]",
+		Name:         "rejudge",
+		Usage:        "decide a search again under another threshold, without new runs",
+		ArgsUsage:    "[ID]",
+		BashComplete: complete(runIDs(t, false)),
 		Description: `Outcomes are kept as values, so that another threshold or metric decides from the
 same runs. Where they do not suffice the answer is "inconclusive". Nothing is
 built, run or stored. ID is an id of kbisect runs or its beginning; the newest

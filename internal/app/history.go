@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/dustin/go-humanize/english"
+
 	"github.com/kbisect/kbisect/internal/measure"
 	"github.com/kbisect/kbisect/internal/report"
 	"github.com/kbisect/kbisect/internal/store"
@@ -21,6 +23,9 @@ type RunsOptions struct {
 
 // Runs lists earlier runs, newest first, after pruning if that was asked.
 func Runs(ctx context.Context, env *Env, o RunsOptions, out io.Writer) error {
+	if o.Last < 0 {
+		return Usagef("", "--last %d: it is below 0", o.Last)
+	}
 	st, err := store.Open(ctx, env.State)
 	if err != nil {
 		return err
@@ -31,7 +36,7 @@ func Runs(ctx context.Context, env *Env, o RunsOptions, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		env.UI.Info("forgot %d runs", len(removed))
+		env.UI.Info("forgot %s", english.Plural(len(removed), "run", ""))
 	}
 	runs, err := st.Runs(ctx, store.Filter{Limit: o.Last})
 	if err != nil {
@@ -47,6 +52,28 @@ func Runs(ctx context.Context, env *Env, o RunsOptions, out io.Writer) error {
 	return report.Runs(out, rows)
 }
 
+// RunIDs returns the ids of earlier runs, newest first, for a shell's completion:
+// none when they cannot be read.
+func RunIDs(ctx context.Context, env *Env, interrupted bool) (ids []string) {
+	st, err := store.Open(ctx, env.State)
+	if err != nil {
+		return nil
+	}
+	defer st.Close()
+	var f store.Filter
+	if interrupted {
+		f.Status = store.Interrupted
+	}
+	runs, err := st.Runs(ctx, f)
+	if err != nil {
+		return nil
+	}
+	for _, r := range runs {
+		ids = append(ids, r.ID)
+	}
+	return ids
+}
+
 func runRow(r store.Run) report.RunRow {
 	row := report.RunRow{ID: r.ID, Created: r.Created, Mode: r.Mode, Status: string(r.Status), Verdict: r.Verdict, Dir: r.Dir}
 	if !r.Ended.IsZero() {
@@ -55,7 +82,8 @@ func runRow(r store.Run) report.RunRow {
 	return row
 }
 
-// Show prints an earlier run: its result, and every boot if steps are wanted.
+// Show prints an earlier run: its result, and every build and boot if steps are
+// wanted.
 // id is a unique beginning, "" for the newest run.
 func Show(ctx context.Context, env *Env, id string, steps, asJSON bool, out io.Writer) error {
 	st, err := store.Open(ctx, env.State)
@@ -75,9 +103,9 @@ func Show(ctx context.Context, env *Env, id string, steps, asJSON bool, out io.W
 		}
 		res = &read
 	}
-	var rows []report.OutcomeRow
+	var rows report.Steps
 	if steps || asJSON || res == nil {
-		if rows, err = outcomeRows(ctx, st, r.ID); err != nil {
+		if rows, err = stepRows(ctx, st, r.ID); err != nil {
 			return err
 		}
 	}
@@ -102,19 +130,25 @@ func findRun(ctx context.Context, st *store.Store, id string) (store.Run, error)
 	return r, err
 }
 
-func outcomeRows(ctx context.Context, st *store.Store, id string) ([]report.OutcomeRow, error) {
+func stepRows(ctx context.Context, st *store.Store, id string) (rows report.Steps, err error) {
+	builds, err := st.Builds(ctx, id)
+	if err != nil {
+		return rows, err
+	}
 	outcomes, err := st.Outcomes(ctx, id)
 	if err != nil {
-		return nil, err
+		return rows, err
 	}
-	var rows []report.OutcomeRow
+	for _, b := range builds {
+		rows.Builds = append(rows.Builds, report.BuildRow{Seq: b.Seq, Revision: b.Revision, Kernel: b.Identity, Cached: b.Cached, Seconds: b.Seconds, Error: b.Error})
+	}
 	for _, o := range outcomes {
 		row := report.OutcomeRow{Seq: o.Seq, Case: o.Case, Side: o.Side, Kernel: o.Kernel, Status: o.Status, Reason: o.Reason,
 			Values: map[string]string{}, Boot: o.Boot.Seconds(), Push: o.Push.Seconds(), Work: o.Work.Seconds(), Total: o.Total.Seconds()}
 		for name, v := range o.Values {
 			row.Values[name] = measure.Format(v)
 		}
-		rows = append(rows, row)
+		rows.Outcomes = append(rows.Outcomes, row)
 	}
 	return rows, nil
 }

@@ -250,6 +250,8 @@ func (o *RunOptions) checkSearch() error {
 		return Usagef("", "--good, --bad and --series search a history: they go with no CASE, --all, --patch, --with, --without, --sweep or --measure-noop")
 	case series && (o.Good != "" || o.Bad != ""):
 		return Usagef("", "--series and --good or --bad exclude each other: a series begins at --base")
+	case o.Catalog != "":
+		return Usagef("", "--catalog has cases: it goes with no --good, --bad or --series")
 	case o.Each && !series:
 		return Usagef("", "--each needs a --series")
 	case !series && (o.Good == "" || o.Bad == ""):

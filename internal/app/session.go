@@ -406,7 +406,11 @@ func (s *session) duel(ctx context.Context, q *question, with, without *side) (*
 	if err != nil {
 		return nil, err
 	}
-	show := s.env.UI.Stage(q.name + ": measure")
+	doing := "measure"
+	if s.offline != nil {
+		doing = "judge again"
+	}
+	show := s.env.UI.Stage(q.name + ": " + doing)
 	for {
 		next, decision := d.Next()
 		if decision != nil {

@@ -35,6 +35,22 @@ type OutcomeRow struct {
 	Total  float64           `json:"total_seconds"`
 }
 
+// BuildRow is one kernel that was built, or found in the cache, in `kbisect show`.
+type BuildRow struct {
+	Seq      int64   `json:"seq"`
+	Revision string  `json:"revision"`
+	Kernel   string  `json:"kernel"` // identity, "" when it was not built
+	Cached   bool    `json:"cached"`
+	Seconds  float64 `json:"seconds"`
+	Error    string  `json:"error"` // "" when it was built
+}
+
+// Steps is what a run did: its builds and its boots, each in order.
+type Steps struct {
+	Builds   []BuildRow
+	Outcomes []OutcomeRow
+}
+
 // Runs lists runs in the order given. When one began is the beginning of its id.
 func Runs(w io.Writer, rows []RunRow) error {
 	b := bufio.NewWriter(w)
@@ -57,9 +73,9 @@ func RunsJSON(w io.Writer, rows []RunRow) error {
 	}{full(rows)})
 }
 
-// Show writes a run with all its boots. result is nil for a run that has none:
+// Show writes a run with its steps. result is nil for a run that has none:
 // it was interrupted, failed or still goes on.
-func Show(w io.Writer, row RunRow, result *Result, outcomes []OutcomeRow) error {
+func Show(w io.Writer, row RunRow, result *Result, steps Steps) error {
 	b := bufio.NewWriter(w)
 	if result != nil {
 		if err := Text(b, *result); err != nil {
@@ -69,15 +85,20 @@ func Show(w io.Writer, row RunRow, result *Result, outcomes []OutcomeRow) error 
 		fmt.Fprintf(b, "%s: %s\n", row.ID, row.Status)
 		fmt.Fprintf(b, "folder: %s\n", row.Dir)
 	}
-	if len(outcomes) > 0 {
+	if len(steps.Builds) > 0 {
 		fmt.Fprintln(b)
-		boots(b, outcomes)
+		builds(b, steps.Builds)
+	}
+	if len(steps.Outcomes) > 0 {
+		fmt.Fprintln(b)
+		boots(b, steps.Outcomes)
 	}
 	return b.Flush()
 }
 
-// ShowJSON is Show for programs: {"run": ..., "result": ... or null, "outcomes": [...]}.
-func ShowJSON(w io.Writer, row RunRow, result *Result, outcomes []OutcomeRow) error {
+// ShowJSON is Show for programs: {"run": ..., "result": ... or null,
+// "builds": [...], "outcomes": [...]}.
+func ShowJSON(w io.Writer, row RunRow, result *Result, steps Steps) error {
 	if result != nil {
 		n := result.normal()
 		result = &n
@@ -85,8 +106,22 @@ func ShowJSON(w io.Writer, row RunRow, result *Result, outcomes []OutcomeRow) er
 	return encode(w, struct {
 		Run      RunRow       `json:"run"`
 		Result   *Result      `json:"result"`
+		Builds   []BuildRow   `json:"builds"`
 		Outcomes []OutcomeRow `json:"outcomes"`
-	}{row, result, full(outcomes)})
+	}{row, result, full(steps.Builds), full(steps.Outcomes)})
+}
+
+// builds prints one line a kernel.
+func builds(w io.Writer, rows []BuildRow) {
+	t := newTable(">#", "built", "kernel", ">took", "error")
+	for _, r := range rows {
+		took := secs(r.Seconds)
+		if r.Cached {
+			took = "cached"
+		}
+		t.add(fmt.Sprint(r.Seq), cut(plain(r.Revision), 40), short(r.Kernel), took, cut(plain(r.Error), 60))
+	}
+	t.write(w)
 }
 
 // boots prints one line a boot. The values get what is left of the width.

@@ -56,7 +56,7 @@ func golden(t *testing.T, path string) {
 			t.Errorf("%s (rewrite with -update):\n%s", name, cmp.Diff(string(in[name]), b.String()))
 		}
 	}
-	for _, name := range []string{"result.json", "row.json", "outcomes.json", "runs.json"} {
+	for _, name := range []string{"result.json", "row.json", "builds.json", "outcomes.json", "runs.json"} {
 		if in[name] != nil {
 			out.Files = append(out.Files, txtar.File{Name: name, Data: in[name]})
 		}
@@ -73,13 +73,16 @@ func golden(t *testing.T, path string) {
 	}
 	if in["row.json"] != nil {
 		var row RunRow
-		var outs []OutcomeRow
+		var steps Steps
 		unmarshal(t, in["row.json"], &row)
 		if in["outcomes.json"] != nil {
-			unmarshal(t, in["outcomes.json"], &outs)
+			unmarshal(t, in["outcomes.json"], &steps.Outcomes)
 		}
-		render("show", func(w *bytes.Buffer) error { return Show(w, row, res, outs) })
-		render("show.json", func(w *bytes.Buffer) error { return ShowJSON(w, row, nil, outs) })
+		if in["builds.json"] != nil {
+			unmarshal(t, in["builds.json"], &steps.Builds)
+		}
+		render("show", func(w *bytes.Buffer) error { return Show(w, row, res, steps) })
+		render("show.json", func(w *bytes.Buffer) error { return ShowJSON(w, row, nil, steps) })
 	}
 	if in["runs.json"] != nil {
 		var rows []RunRow
