@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"github.com/kbisect/kbisect/internal/host"
+	"github.com/kbisect/kbisect/internal/store"
 	"github.com/kbisect/kbisect/internal/ui"
 )
 
@@ -26,7 +27,7 @@ func Doctor(ctx context.Context, u *ui.UI, o DoctorOptions, out, stderr io.Write
 	if o.DryRun && !o.Install {
 		return Usagef("kbisect doctor --install --dry-run", "--dry-run goes with --install")
 	}
-	ho := host.Options{CacheDir: env.Cache, StateDir: env.State, Stderr: stderr, DryRun: o.DryRun, Yes: true}
+	ho := host.Options{CacheDir: env.Cache, StateDir: env.State, CheckState: store.Check, Stderr: stderr, DryRun: o.DryRun, Yes: true}
 	if o.Install {
 		if err := host.Install(ctx, ho); err != nil {
 			return err

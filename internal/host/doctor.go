@@ -116,7 +116,7 @@ func Examine(ctx context.Context, o Options) Report {
 	r.Rows = append(r.Rows, s.tools(ctx)...)
 	cache, row := dirRow("cache folder", "kernels, sources, build trees", func() (string, error) { return EnsureCacheDir(o.CacheDir) })
 	r.Rows = append(r.Rows, row)
-	_, row = dirRow("state folder", "results and history", func() (string, error) { return EnsureStateDir(o.StateDir) })
+	_, row = dirRow("state folder", "results and history", func() (string, error) { return o.state(ctx) })
 	r.Rows = append(r.Rows, row)
 	r.Rows = append(r.Rows, diskRow(cache), s.memoryRow(), cpuRow(), s.loadRow())
 	a, err := Accelerator(ctx, o)
@@ -166,6 +166,15 @@ func dirRow(name, need string, ensure func() (string, error)) (string, Row) {
 		row.Fix = fmt.Sprintf("%s: %v; set %s to a folder that can be written to", de.Path, de.Err, de.Variable)
 	}
 	return "", row
+}
+
+// state is the state folder, if what it holds can be used.
+func (o Options) state(ctx context.Context) (string, error) {
+	dir, err := EnsureStateDir(o.StateDir)
+	if err != nil || o.CheckState == nil {
+		return dir, err
+	}
+	return dir, o.CheckState(ctx, dir)
 }
 
 // freeMiB is what an ordinary user may still write where dir is or will be.

@@ -33,6 +33,8 @@ var ErrMissing = errors.New("something is missing")
 type Options struct {
 	CacheDir string // default: CacheDir()
 	StateDir string // default: StateDir()
+	// CheckState tries what the state folder holds; its error says what to do. May be nil.
+	CheckState func(ctx context.Context, stateDir string) error
 
 	// Prove boots a kernel to userspace under KVM and returns nil when it got
 	// there. An error that wraps ErrNoKernel means that there is nothing to

@@ -86,7 +86,7 @@ func ends(f *fields, e Ends, q Question) {
 	}
 	var parts []string
 	if e.Ratio.Known() {
-		parts = append(parts, times(e.Ratio)+" between them")
+		parts = append(parts, times(e.Ratio)+" between them when verified")
 	}
 	if e.Gate != "" {
 		parts = append(parts, "decided by "+e.Gate)

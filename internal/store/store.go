@@ -25,6 +25,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -73,6 +74,27 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// Check reads the whole database of the state folder dir, if there is one, and
+// returns what is wrong with it, an *Error.
+func Check(ctx context.Context, dir string) error {
+	if _, err := os.Stat(filepath.Join(dir, dbName)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	s, err := Open(ctx, dir)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	var found string
+	if err := s.db.QueryRowContext(ctx, "PRAGMA quick_check(1)").Scan(&found); err != nil {
+		return wrap("check database", s.Path(), err)
+	}
+	if found != "ok" {
+		return &Error{Op: "check database", Path: s.Path(), Kind: ErrCorrupt, Err: errors.New(found)}
+	}
+	return nil
 }
 
 // migrateWaiting repeats migrate while another process makes the same new

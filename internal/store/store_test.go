@@ -442,6 +442,31 @@ func TestBadDays(t *testing.T) {
 	}
 }
 
+// TestCheck damages a page in the middle of a database, which opens as before.
+func TestCheck(t *testing.T) {
+	dir := t.TempDir()
+	must(t, Check(t.Context(), dir))
+	if _, err := os.Stat(filepath.Join(dir, dbName)); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a check made a database: %v", err)
+	}
+	s := open(t, dir)
+	j := start(t, s, "x")
+	for range 100 {
+		must(t, j.Event(t.Context(), "fill", strings.Repeat("x", 1000)))
+	}
+	must(t, j.Close())
+	must(t, s.Close())
+	must(t, Check(t.Context(), dir))
+	path := filepath.Join(dir, dbName)
+	data, err := os.ReadFile(path)
+	must(t, err)
+	copy(data[len(data)/2:], bytes.Repeat([]byte{0xff}, 8192))
+	must(t, os.WriteFile(path, data, 0o600))
+	if err := Check(t.Context(), dir); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), path) {
+		t.Errorf("damaged: %v", err)
+	}
+}
+
 func TestDiskFull(t *testing.T) {
 	s := open(t, t.TempDir())
 	j := start(t, s, "full")
