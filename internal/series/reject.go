@@ -30,7 +30,7 @@ func (ix *index) reject(ctx context.Context, p Patch, reverse bool) (Reject, err
 		case creates:
 			continue
 		case missing:
-			return Reject{File: name, Reason: "no such file"}, nil
+			return Reject{File: name, Reason: "no such file (paths need one folder before them, as in a/net/core/dev.c)"}, nil
 		}
 		for _, h := range f.TextFragments {
 			if len(places(content, want(h, reverse, 0))) == 0 {
