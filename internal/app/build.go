@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/dustin/go-humanize"
+	"github.com/google/renameio/v2"
 
 	"github.com/kbisect/kbisect/internal/gitx"
 	"github.com/kbisect/kbisect/internal/kbuild"
@@ -65,29 +66,24 @@ func Build(ctx context.Context, env *Env, o BuildOptions, out io.Writer) error {
 }
 
 // copyFile copies a file: whole, or not at all.
-func copyFile(to, from string) (err error) {
+func copyFile(to, from string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	f, err := os.CreateTemp(filepath.Dir(to), ".kbisect-*")
+	f, err := renameio.NewPendingFile(to, renameio.WithTempDir(filepath.Dir(to)), renameio.WithPermissions(0o644))
 	if err != nil {
 		return withHint(fmt.Errorf("write %s: %w", to, err), "name a file in a folder that is there and writable")
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if _, err := io.Copy(f, in); err != nil {
+	defer f.Cleanup()
+	if _, err := io.Copy(f.File, in); err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
-	if err := errors.Join(f.Chmod(0o644), f.Close()); err != nil {
+	if err := f.CloseAtomicallyReplace(); err != nil {
 		return fmt.Errorf("write %s: %w", to, err)
 	}
-	return os.Rename(f.Name(), to)
+	return nil
 }
 
 // CacheOptions is what `kbisect cache` was asked.

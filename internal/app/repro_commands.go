@@ -3,7 +3,6 @@ package app
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/google/renameio/v2"
 	"github.com/kbisect/kbisect/internal/report"
 	"github.com/kbisect/kbisect/internal/series"
 	"github.com/kbisect/kbisect/internal/thread"
@@ -107,19 +107,10 @@ func saveFile(path string, data []byte, mode os.FileMode) error {
 		}
 		return Usagef("give an empty folder", "--out: %s is there already, with something else in it", path)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".kbisect-*")
-	if err != nil {
+	if err := renameio.WriteFile(path, data, mode, renameio.WithTempDir(filepath.Dir(path))); err != nil {
 		return Usagef("", "--out: %v", err)
 	}
-	_, err = f.Write(data)
-	err = errors.Join(err, f.Chmod(mode), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		os.Remove(f.Name())
-	}
-	return err
+	return nil
 }
 
 var notInName = regexp.MustCompile(`[^A-Za-z0-9._]+`)

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/google/renameio/v2"
 )
 
 // Options says what goes into an initramfs.
@@ -165,32 +167,18 @@ func stampOf(h hash.Hash, name string) error {
 
 // writeFile writes the archive beside its name and renames it: a reader sees a
 // whole one or none.
-func writeFile(ctx context.Context, name string, files []File) (err error) {
-	tmp, err := os.CreateTemp(filepath.Dir(name), ".initramfs-*")
+func writeFile(ctx context.Context, name string, files []File) error {
+	f, err := renameio.NewPendingFile(name, renameio.WithTempDir(filepath.Dir(name)), renameio.WithPermissions(0o644))
 	if err != nil {
 		return fmt.Errorf("create initramfs: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			tmp.Close()
-			os.Remove(tmp.Name())
-		}
-	}()
-	if err := Write(contextWriter{ctx, tmp}, files); err != nil {
+	defer f.Cleanup()
+	if err := Write(contextWriter{ctx, f}, files); err != nil {
 		return err
 	}
-	if err := tmp.Chmod(0o644); err != nil {
-		return fmt.Errorf("create initramfs: %w", err)
-	}
-	// A crash of the host must not leave an empty file under a valid key.
-	if err := tmp.Sync(); err != nil {
+	// On the disk: a crash of the host must not leave an empty file under a valid key.
+	if err := f.CloseAtomicallyReplace(); err != nil {
 		return fmt.Errorf("write initramfs: %w", err)
-	}
-	if err := tmp.Close(); err != nil {
-		return fmt.Errorf("write initramfs: %w", err)
-	}
-	if err := os.Rename(tmp.Name(), name); err != nil {
-		return fmt.Errorf("rename initramfs: %w", err)
 	}
 	return nil
 }

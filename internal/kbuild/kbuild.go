@@ -48,6 +48,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/kbisect/kbisect/internal/gitx"
 	"github.com/kbisect/kbisect/internal/kconfig"
 )
@@ -380,33 +381,19 @@ func trimLogs(dir string) {
 }
 
 // copyFile makes path a copy of from, whole or not at all, on the disk.
-func copyFile(from, path string) (err error) {
+func copyFile(from, path string) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	out, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o644))
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(out.Name())
-		}
-	}()
-	_, err = io.Copy(out, in)
-	if err == nil {
-		err = out.Chmod(0o644)
+	defer out.Cleanup()
+	if _, err := io.Copy(out.File, in); err != nil {
+		return err
 	}
-	if err == nil {
-		err = out.Sync()
-	}
-	if end := out.Close(); err == nil {
-		err = end
-	}
-	if err == nil {
-		err = os.Rename(out.Name(), path)
-	}
-	return err
+	return out.CloseAtomicallyReplace()
 }

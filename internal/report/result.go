@@ -12,7 +12,6 @@ package report
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -20,6 +19,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/google/renameio/v2"
 	"github.com/kbisect/kbisect/guest/proto"
 	"github.com/kbisect/kbisect/internal/stats"
 )
@@ -464,21 +464,16 @@ func ReadFile(path string) (Result, error) {
 }
 
 // WriteFile writes the JSON form to path: whole, on the disk, or not at all.
-func WriteFile(path string, r Result) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+func WriteFile(path string, r Result) error {
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithPermissions(0o644))
 	if err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(f.Name())
-		}
-	}()
-	if err := errors.Join(f.Chmod(0o644), JSON(f, r), f.Sync(), f.Close()); err != nil {
+	defer f.Cleanup()
+	if err := JSON(f, r); err != nil {
 		return fmt.Errorf("write result %s: %w", path, err)
 	}
-	if err := os.Rename(f.Name(), path); err != nil {
+	if err := f.CloseAtomicallyReplace(); err != nil {
 		return fmt.Errorf("write result: %w", err)
 	}
 	return nil

@@ -224,7 +224,7 @@ func readJSON(path string, v any) error {
 }
 
 // writeJSON writes a small file whole or not at all.
-func writeJSON(path string, v any) (err error) {
+func writeJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", "\t")
 	if err != nil {
 		return fmt.Errorf("write %q: %w", path, err)
@@ -232,21 +232,5 @@ func writeJSON(path string, v any) (err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return fmt.Errorf("write %q: %w", path, err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".tmp-*")
-	if err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	defer func() {
-		if err != nil {
-			_ = os.Remove(f.Name())
-		}
-	}()
-	_, err = f.Write(append(b, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	if err := os.Rename(f.Name(), path); err != nil {
-		return fmt.Errorf("write %q: %w", path, err)
-	}
-	return nil
+	return writeFile(path, append(b, '\n'))
 }
